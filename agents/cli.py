@@ -1,7 +1,8 @@
-"""The command line: `blendstream VERB`.
+"""The command line: `blendstream SUBCOMMAND`.
 
-A verb is a module with `run(arguments) -> int`, with `add_arguments(parser)` if it has options, and
-one line in `VERBS`. It is imported only when used, so that no verb waits for another's libraries.
+A subcommand is a module with `run(arguments) -> int`, `add_arguments(parser)` if it has options,
+and one line in `SUBCOMMANDS`. It is imported only when used, so that none waits for another's
+libraries.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from blendstream.agents.output import drop_unread_output
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.version import version_of
 
-__all__ = ["VERBS", "Verb", "build_parser", "main"]
+__all__ = ["SUBCOMMANDS", "Subcommand", "build_parser", "main"]
 
 
-class Verb(NamedTuple):
+class Subcommand(NamedTuple):
     """What follows `blendstream` on the command line."""
 
     name: str
@@ -29,60 +30,70 @@ class Verb(NamedTuple):
 
 
 #: In the order a newcomer needs them.
-VERBS = (
-    Verb(
+SUBCOMMANDS = (
+    Subcommand(
         "demo", "blendstream.agents.commands.demo", "see the whole service run on simulated people"
     ),
-    Verb(
+    Subcommand(
         "stack", "blendstream.agents.commands.stack", "run a real Kafka and Redis on this machine"
     ),
-    Verb(
+    Subcommand(
         "gateway",
         "blendstream.agents.commands.gateway",
         "serve the HTTP API for devices and analysts",
     ),
-    Verb("worker", "blendstream.agents.commands.worker", "count opt-in records and client reports"),
-    Verb("jobs", "blendstream.agents.commands.jobs", "open, seal and publish epochs"),
-    Verb("run", "blendstream.agents.commands.run", "gateway, worker and jobs in one terminal"),
-    Verb(
+    Subcommand(
+        "worker", "blendstream.agents.commands.worker", "count opt-in records and client reports"
+    ),
+    Subcommand("jobs", "blendstream.agents.commands.jobs", "open, seal and publish epochs"),
+    Subcommand(
+        "run", "blendstream.agents.commands.run", "gateway, worker and jobs in one terminal"
+    ),
+    Subcommand(
         "simulate",
         "blendstream.agents.commands.simulate",
         "send simulated people to a service for trial",
     ),
-    Verb("epochs", "blendstream.agents.commands.epochs", "show the epochs' states; give one up"),
-    Verb("results", "blendstream.agents.commands.results", "show what was published"),
-    Verb(
+    Subcommand(
+        "epochs", "blendstream.agents.commands.epochs", "show the epochs' states; give one up"
+    ),
+    Subcommand("results", "blendstream.agents.commands.results", "show what was published"),
+    Subcommand(
         "ledger", "blendstream.agents.commands.ledger", "show what the privacy budget was spent on"
     ),
-    Verb("verify", "blendstream.agents.commands.verify", "check that log, Redis and topics agree"),
-    Verb("rebuild", "blendstream.agents.commands.rebuild", "fill Redis again from Kafka"),
-    Verb(
+    Subcommand(
+        "verify", "blendstream.agents.commands.verify", "check that log, Redis and topics agree"
+    ),
+    Subcommand("rebuild", "blendstream.agents.commands.rebuild", "fill Redis again from Kafka"),
+    Subcommand(
         "doctor",
         "blendstream.agents.commands.doctor",
         "check the installation; say how to fix what is wrong",
     ),
-    Verb("keys", "blendstream.agents.commands.keys", "make a master secret, or see which are set"),
-    Verb(
+    Subcommand(
+        "keys", "blendstream.agents.commands.keys", "make a master secret, or see which are set"
+    ),
+    Subcommand(
         "tokens",
         "blendstream.agents.commands.tokens",
         "give applications tokens for opt-in records",
     ),
-    Verb(
+    Subcommand(
         "settings",
         "blendstream.agents.commands.settings",
         "show every setting, its value and its origin",
     ),
-    Verb(
+    Subcommand(
         "plan",
         "blendstream.agents.commands.plan",
         "say what each way of spending privacy would give",
     ),
-    Verb(
+    Subcommand(
         "evaluate",
         "blendstream.agents.commands.evaluate",
         "measure accuracy; draw the paper's figures",
     ),
-    Verb(
+    Subcommand(
         "completion",
         "blendstream.agents.commands.completion",
         "let the shell complete verbs and options",
@@ -156,7 +167,7 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(
         dest="verb", metavar="VERB", title="verbs", parser_class=_VerbParser
     )
-    for verb in VERBS:
+    for verb in SUBCOMMANDS:
         subparser = subparsers.add_parser(
             verb.name,
             help=verb.sentence,
@@ -191,7 +202,9 @@ def _run(words: Sequence[str]) -> int:
         if arguments.verb is None:
             parser.print_help()
             return MISUSED
-        module = importlib.import_module(next(v.module for v in VERBS if v.name == arguments.verb))
+        module = importlib.import_module(
+            next(v.module for v in SUBCOMMANDS if v.name == arguments.verb)
+        )
         status: int = module.run(arguments)
     except BlenderError as error:
         print(f"blendstream: {error}", file=sys.stderr)

@@ -29,7 +29,7 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topics, copies_of_topics, ensure_topics
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.redis import Client, append_only, check_redis, connect_redis
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["Service", "address_of", "listening", "reach_servers", "run", "warn_of_risks"]
 
@@ -172,10 +172,10 @@ async def _answering(
         await runner.cleanup()
 
 
-def address_of(host: str, port: int, path: str) -> Known:
+def address_of(host: str, port: int, path: str) -> SafeText:
     """Where people and programs find what listens, as a browser takes it."""
     named = f"[{host}]" if ":" in host else host
-    return Known(f"http://{named}:{port}{path}")
+    return SafeText(f"http://{named}:{port}{path}")
 
 
 @contextlib.contextmanager
@@ -208,8 +208,8 @@ async def reach_servers(settings: Settings) -> tuple[KafkaInspector, Topics, Cli
 async def warn_of_risks(settings: Settings, kafka: KafkaInspector, redis: Client) -> None:
     """Log one warning with all that works, but not as production should; see `doctor`."""
     risks = []
-    if settings.topics.one_node:
-        risks.append("topics.one_node is set, so losing one disk loses everything")
+    if settings.topics.allow_single_broker:
+        risks.append("topics.allow_single_broker is set, so losing one disk loses everything")
     copies, wanted = await copies_of_topics(settings, kafka), settings.topics.replication
     if few := sum(found < wanted for found in copies.values()):
         risks.append(f"{few} topics have fewer than topics.replication = {wanted} copies")
@@ -217,4 +217,4 @@ async def warn_of_risks(settings: Settings, kafka: KafkaInspector, redis: Client
         risks.append("Redis has appendonly off, so a restart of it counts everything again")
     if risks:
         advice = "; ".join([*risks, "see `blendstream doctor`"])
-        log.warning("not_for_production", extra={"advice": Known(advice)})
+        log.warning("not_for_production", extra={"advice": SafeText(advice)})

@@ -14,7 +14,7 @@ from typing import Final
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.tables.redis import Client, write_refusal
 from blendstream.streams.telemetry.metrics import SERVER_UP
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["ServerWatch"]
 
@@ -60,7 +60,7 @@ class ServerWatch:
             return  # It does not answer, which the other question shows.
         if (found is None) != (self.write_refusal is None):
             event = "redis_accepts_writes" if found is None else "redis_refuses_writes"
-            log.error(event, extra={"advice": Known(found or "")})
+            log.error(event, extra={"advice": SafeText(found or "")})
         self.write_refusal = found
         SERVER_UP.labels("redis_writes").set(found is None)
 

@@ -233,7 +233,7 @@ class ApplicationTokens:
             self._applications = self._read()
         except TokenFileError as error:
             if not self.stale:
-                log.error("application_tokens_kept", exc_info=error)
+                log.error("token_file_reload_failed", exc_info=error)
             self.stale = True
             return
         self.stale = False

@@ -30,7 +30,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench._cores import Spent
 from bench._page import Table
 from blendstream.agents.local import LocalKafka, LocalRedis
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.kafka_topics import create_topic
 from tests.report_frames import encode_reports
@@ -144,7 +144,7 @@ def preload_reports(made: Installation, frame: int, w: int, reports: int) -> Non
     for number in range(reports // frame):
         cells = rng.integers(0, CELLS - w, size=(frame, 1)) + np.arange(w)
         value = encode_reports(1, head_list, rng.bytes(16 * frame), cells, 2)
-        made.send(Stem.CLIENT_REPORTS, number % PARTITIONS, value)
+        made.send(InputStream.CLIENT_REPORTS, number % PARTITIONS, value)
         if number % 1000 == 0:
             made.flush()
     made.flush()
@@ -162,7 +162,7 @@ async def reports_rate(
         bare = await bare_consumer(kafka, topic, f"bare consumer, frames of {frame:,}, w={w}")
         started = [made.start_worker(log__level="warning")]
         name = f"1 worker, frames of {frame:,}, w={w}"
-        return await counted(made, started, Stem.CLIENT_REPORTS, reports, name), bare
+        return await counted(made, started, InputStream.CLIENT_REPORTS, reports, name), bare
     finally:
         made.close()
 
@@ -189,14 +189,14 @@ async def two_workers(kafka: LocalKafka, redis: LocalRedis, reports: int) -> Rat
         for worker in started:
             worker.resume()
         return await counted(
-            made, started, Stem.CLIENT_REPORTS, reports, "2 workers, frames of 1,000, w=1"
+            made, started, InputStream.CLIENT_REPORTS, reports, "2 workers, frames of 1,000, w=1"
         )
     finally:
         made.close()
 
 
 async def counted(
-    made: Installation, started: Sequence[Part], stem: Stem, entries: int, name: str
+    made: Installation, started: Sequence[Part], stem: InputStream, entries: int, name: str
 ) -> Rate:
     """From the first stored batch to the last."""
     processes = [psutil.Process(worker.pid) for worker in started]
@@ -285,10 +285,12 @@ async def records_rate(kafka: LocalKafka, redis: LocalRedis, records: int) -> Ra
                 for n in which.tolist()
             ]
             frame = encode_optin_records(1, entries, log_position=1)
-            made.send(Stem.OPTIN_RECORDS, number % PARTITIONS, frame)
+            made.send(InputStream.OPTIN_RECORDS, number % PARTITIONS, frame)
         made.flush()
         started = [made.start_worker(log__level="warning")]
-        return await counted(made, started, Stem.OPTIN_RECORDS, records, "1 worker, opt-in records")
+        return await counted(
+            made, started, InputStream.OPTIN_RECORDS, records, "1 worker, opt-in records"
+        )
     finally:
         made.close()
 
@@ -304,14 +306,14 @@ async def memory_and_reload(
             before = client.info("memory")["used_memory"]
         await asyncio.to_thread(preload_reports, made, 1_000, 1, contributors)
         started = [made.start_worker(log__level="warning")]
-        await counted(made, started, Stem.CLIENT_REPORTS, contributors, "filling")
+        await counted(made, started, InputStream.CLIENT_REPORTS, contributors, "filling")
         made.close()
         with redis.client() as client:
             used = client.info("memory")["used_memory"] - before
         table.add(
             f"Redis, all keys, {contributors:,} contributors", f"{used / contributors:.2f} B each"
         )
-        tables = await made.tables(Stem.CLIENT_REPORTS)
+        tables = await made.tables(InputStream.CLIENT_REPORTS)
         began, cpu = time.monotonic(), time.process_time()
         loaded = [await tables.load_seen(partition, 1) for partition in range(PARTITIONS)]
         wall, cpu = time.monotonic() - began, time.process_time() - cpu

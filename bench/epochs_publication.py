@@ -26,7 +26,7 @@ from bench._page import Table
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.blender.registry import randomizer_for
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.wire.frames import OptinEntry, cell_width, encode_optin_records
@@ -88,11 +88,11 @@ def send_optin(made: EpochService, records: int, popular: int = 200, users: int 
         frame = frames[keys.partition_of(contributor, made.partitions)]
         frame.append(OptinEntry(contributor, 0, *text))
         if len(frame) == FRAME:
-            _flush(made, Stem.OPTIN_RECORDS, frames, encode=_records)
+            _flush(made, InputStream.OPTIN_RECORDS, frames, encode=_records)
         sent += 1
         if sent % 200_000 == 0:
             say(f"  {sent} opt-in records sent")
-    _flush(made, Stem.OPTIN_RECORDS, frames, encode=_records, all_=True)
+    _flush(made, InputStream.OPTIN_RECORDS, frames, encode=_records, all_=True)
     made.flush()
     return sent
 
@@ -103,7 +103,7 @@ def _records(entries: list[OptinEntry]) -> bytes:
 
 def _flush(
     made: EpochService,
-    stem: Stem,
+    stem: InputStream,
     frames: dict[int, list[OptinEntry]],
     *,
     encode: Callable[[list[OptinEntry]], bytes],
@@ -141,7 +141,7 @@ async def send_reports(made: EpochService, reports: int) -> None:
     made.flush()
 
 
-async def counted(made: EpochService, stem: Stem) -> None:
+async def counted(made: EpochService, stem: InputStream) -> None:
     tables = await made.tables(stem)
 
     async def there() -> bool:
@@ -169,7 +169,7 @@ async def measure(
         await jobs.keep()
         sealed = time.monotonic()
         before, worker = _started(made)
-        await counted(made, Stem.OPTIN_RECORDS)
+        await counted(made, InputStream.OPTIN_RECORDS)
         began = time.monotonic()
         say(f"{users} counted; building the head list")
         assert await jobs.run(Kind.HEAD_LISTS)
@@ -187,7 +187,7 @@ async def measure(
         await jobs.keep()
         sealed = time.monotonic()
         before, worker = _started(made)
-        await counted(made, Stem.CLIENT_REPORTS)
+        await counted(made, InputStream.CLIENT_REPORTS)
         began = time.monotonic()
         say("reports counted; estimating")
         assert await jobs.run(Kind.ESTIMATES)

@@ -32,7 +32,7 @@ from blendstream.blender.values.record import Record
 from blendstream.evaluation.drawing import Line, Panel, draw_figure
 from blendstream.evaluation.summary import Curve, Mean
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.tables.batch_verdict import Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.tables.record_rows import RecordSums
@@ -207,7 +207,7 @@ def filter_over_epochs(records: int) -> Callable[[], float]:
     return lambda: len(current.follow(last).estimates().records)
 
 
-def _published(epochs: int) -> ReleaseBook:
+def _published(epochs: int) -> ReleaseLogState:
     book = book_of()
     for epoch in range(epochs):
         start = epoch * HOUR_MS

@@ -29,12 +29,12 @@ from blendstream.blender.profiles import build_head_list
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
 from blendstream.streams.tables.batch_verdict import BatchVerdict
-from blendstream.streams.tables.count_table import PartitionState, Seen
+from blendstream.streams.tables.count_table import PartitionState, SeenContributors
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import row_texts
 from blendstream.streams.tables.redis import connect_redis
@@ -71,19 +71,21 @@ async def _fill(url: str, size: int) -> None:
         await tables.open(
             partition, stored, offset=0, topic_id="t", released_through=-1, lost=0, unreleased=[]
         )
-        states.append(PartitionState(partition, "t", 0, {1: Seen()}))
+        states.append(PartitionState(partition, "t", 0, {1: SeenContributors()}))
     for number, start in enumerate(range(0, size, BATCH)):
         verdict = BatchVerdict()
         tally = verdict.tally(1)
         for n in range(start, min(start + BATCH, size)):
-            share = Share.T if n % 10 == 9 else Share.S
+            share = OptinSubgroup.T if n % 10 == 9 else OptinSubgroup.S
             text = b"query number %d\thttps://site-%d.example/path" % (n, n)
             tally.records.setdefault(share, Counter())[text] += 1
             tally.users[share] += 1
         if number == 0:
             for n in range(POPULAR):
-                tally.records[Share.S][b"popular %d\thttps://popular.example/" % n] = HOLDERS
-            tally.users[Share.S] += POPULAR * HOLDERS
+                tally.records[OptinSubgroup.S][b"popular %d\thttps://popular.example/" % n] = (
+                    HOLDERS
+                )
+            tally.users[OptinSubgroup.S] += POPULAR * HOLDERS
         state = states[number % PARTITIONS]
         await tables.add_once(state, verdict, state.offset + 1)
     await tables.close()
@@ -109,7 +111,7 @@ def plain(url: str, size: int) -> Callable[[], float]:
     async def read() -> OptinCounts:
         tables = await _tables(url, size)
         shares: list[dict[bytes, int]] = [{}, {}]
-        for held, share in zip(shares, (Share.S, Share.T), strict=True):
+        for held, share in zip(shares, (OptinSubgroup.S, OptinSubgroup.T), strict=True):
             async for rows in tables.record_rows(1, share, range(PARTITIONS)):
                 for text, n in row_texts(rows):
                     held[text] = held.get(text, 0) + n

@@ -75,7 +75,7 @@ class OptinRelease:
     threshold: int | None
     selection_users: int
     selection_scale: float
-    luck: float
+    below_threshold_probability: float
     known: tuple[int, ...]
     best_trimmed: int | None
     forgotten: tuple[int, ...] = ()

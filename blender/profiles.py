@@ -141,7 +141,7 @@ def _paper_head_list(
         threshold=None,
         selection_users=counts.selection_users,
         selection_scale=laplace_scale(sensitivity=2, epsilon=parameters.epsilon),
-        luck=0.0,
+        below_threshold_probability=0.0,
         known=(),
         best_trimmed=optin.best_trimmed,
     )
@@ -206,7 +206,7 @@ def _sharp_head_list(
         threshold=selection.threshold,
         selection_users=counts.selection_users,
         selection_scale=scale,
-        luck=selection.luck,
+        below_threshold_probability=selection.below_threshold_probability,
         known=still_known,
         best_trimmed=None,
         forgotten=tuple(np.flatnonzero(ranking.forgotten[places]).tolist()),

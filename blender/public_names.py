@@ -25,7 +25,7 @@ from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 from blendstream.blender.sharp.agreement import Agreement, measure_agreement
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from blendstream.blender.values.cells import Cell, Cells, HeadList, RandomizerSpec
-from blendstream.blender.values.dice import Dice, SystemDice
+from blendstream.blender.values.dice import RandomSource, SystemDice
 from blendstream.blender.values.errors import BlenderError, HeadListMismatch, ParameterError
 from blendstream.blender.values.interfaces import (
     HeadListSelector,
@@ -44,7 +44,6 @@ __all__ = [
     "Cells",
     "ClickGraph",
     "ClickGraphParameters",
-    "Dice",
     "Estimates",
     "ExactNoise",
     "GroupEstimates",
@@ -59,6 +58,7 @@ __all__ = [
     "ParameterError",
     "PrivacyParameters",
     "PublicUrlTable",
+    "RandomSource",
     "RandomizerSpec",
     "Record",
     "Selection",

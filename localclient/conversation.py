@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.dice import RandomSource
 from blendstream.localclient.errors import ClockWrong
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.store import Store
@@ -113,7 +113,7 @@ class BackOff:
     just restarted.
     """
 
-    def __init__(self, dice: Dice, limits: Limits) -> None:
+    def __init__(self, dice: RandomSource, limits: Limits) -> None:
         self._dice = dice
         self._longest_s = min(3_600, limits.min_window_s)
         self._failures = 0
@@ -141,7 +141,7 @@ class Context:
     store: Store
     limits: Limits
     clock: Callable[[], float]
-    dice: Dice
+    dice: RandomSource
     back_off: BackOff
 
     def now_s(self) -> int:

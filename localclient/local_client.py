@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from blendstream.blender.values.dice import Dice, SystemDice
+from blendstream.blender.values.dice import RandomSource, SystemDice
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import normalise
 from blendstream.localclient.budget import spent
@@ -71,7 +71,7 @@ class _Parts(NamedTuple):
     """Parts that tests replace. Nothing in an application's settings reaches these."""
 
     clock: Callable[[], float] = time.time
-    dice: Dice = SystemDice()
+    dice: RandomSource = SystemDice()
     files: Callable[[Path], Files] = Files
 
 

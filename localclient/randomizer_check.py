@@ -18,7 +18,7 @@ from itertools import permutations
 from blendstream.blender.device_registry import DEVICE_RANDOMIZERS, device_randomizer_for
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import HeadList
-from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.errors import BlenderError
 from blendstream.blender.values.interfaces import DeviceRandomizer
 from blendstream.blender.values.record import Record
@@ -34,7 +34,7 @@ _ALL_OUTPUTS = 512
 _DRAWN_OUTPUTS = 16
 
 
-def build_randomizer(head_list: HeadList, dice: Dice) -> DeviceRandomizer:
+def build_randomizer(head_list: HeadList, dice: RandomSource) -> DeviceRandomizer:
     """The randomizer that the head list names, built and checked by this device."""
     known = ", ".join(sorted(DEVICE_RANDOMIZERS))
     _require(head_list.randomizer.name in DEVICE_RANDOMIZERS, f"be one of {known}")
@@ -46,7 +46,7 @@ def build_randomizer(head_list: HeadList, dice: Dice) -> DeviceRandomizer:
     return built
 
 
-def check_channel(built: DeviceRandomizer, head_list: HeadList, dice: Dice) -> None:
+def check_channel(built: DeviceRandomizer, head_list: HeadList, dice: RandomSource) -> None:
     """Raise unless the randomizer's own probabilities satisfy the head list's ε and δ."""
     _require(
         built.spec == head_list.randomizer and len(built.cells) == len(head_list.cells),

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from blendstream.blender.paper.local import local_alg
-from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.interfaces import DeviceRandomizer
 from blendstream.localclient.budget import add_claim, check_follows, within_limits
 from blendstream.localclient.conversation import (
@@ -182,7 +182,7 @@ def _drawn_before(state: State, document: HeadListDocument) -> int | None:
     return missed.act_at_s if missed and missed.subject == document.id else None
 
 
-def appointed_time(start_s: int, until_s: int, dice: Dice) -> int:
+def appointed_time(start_s: int, until_s: int, dice: RandomSource) -> int:
     """A second in [start_s, until_s), leaving the last tenth for sending again."""
     return start_s + dice.below(max(1, (until_s - start_s) * 9 // 10))
 

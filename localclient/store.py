@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.record import Record
 from blendstream.localclient.errors import StateUnreadable
 from blendstream.localclient.files import Files
@@ -133,7 +133,9 @@ class Store:
         return state
 
 
-def draw_for_answers(records: Sequence[Record], answers: int, dice: Dice) -> list[Record | None]:
+def draw_for_answers(
+    records: Sequence[Record], answers: int, dice: RandomSource
+) -> list[Record | None]:
     """What each answer is about: any of the records, drawn anew each time, or `None` without any.
 
     With replacement: an answer is then about one record drawn from the window, as an opt-in user's
@@ -144,7 +146,7 @@ def draw_for_answers(records: Sequence[Record], answers: int, dice: Dice) -> lis
     return [records[dice.below(len(records))] for _ in range(answers)]
 
 
-def shuffled(records: Sequence[Record], dice: Dice) -> list[Record]:
+def shuffled(records: Sequence[Record], dice: RandomSource) -> list[Record]:
     """The records in random order, each order equally likely."""
     pool = list(records)
     for place in range(len(pool)):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Share", "Stem"]
+__all__ = ["InputStream", "OptinSubgroup"]
 
 
-class Stem(enum.StrEnum):
+class InputStream(enum.StrEnum):
     """The two counted stages, each with its topic, agent, tables and metrics."""
 
     OPTIN_RECORDS = "optin_records"
     CLIENT_REPORTS = "client_reports"
 
 
-class Share(enum.StrEnum):
+class OptinSubgroup(enum.StrEnum):
     """Which part of the opt-in users a person is in, for one epoch. The parts are disjoint."""
 
     S = "S"

@@ -171,13 +171,13 @@ def make_settings(setting_values: dict[str, object], name_prefix: str) -> Callab
     from blendstream.streams.settings import Settings
 
     def make(changes: dict[str, object] | None = None) -> Settings:
-        one_node = {
+        allow_single_broker = {
             "topics.prefix": name_prefix,
-            "topics.one_node": True,
+            "topics.allow_single_broker": True,
             "topics.replication": 1,
             "topics.min_insync_replicas": 1,
         }
-        return Settings.from_values({**setting_values, **one_node, **(changes or {})})
+        return Settings.from_values({**setting_values, **allow_single_broker, **(changes or {})})
 
     return make
 

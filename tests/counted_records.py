@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import row_texts
 
@@ -13,7 +13,7 @@ __all__ = ["record_counts"]
 
 
 async def record_counts(
-    tables: OptinRecordTable, epoch: int, share: Share, partitions: Sequence[int]
+    tables: OptinRecordTable, epoch: int, share: OptinSubgroup, partitions: Sequence[int]
 ) -> dict[bytes, int]:
     """`query TAB url` → how many users."""
     counts: Counter[bytes] = Counter()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from blendstream.agents.jobs import estimates
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.blender.noise.exact_noise import laplace_variance
 from blendstream.blender.over_time.epoch_memory import EpochMemory
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
@@ -114,7 +114,7 @@ class DrawnService:
             release,
             ReportsRead(counts, self.spending.clients, False),
             (),
-            ReleaseDice(SimulatedNoise(self.rng), lambda: self.rng),
+            RandomnessSources(SimulatedNoise(self.rng), lambda: self.rng),
         )
         heads = HeadListDocument(
             state.epoch,

@@ -11,7 +11,7 @@ from blendstream.streams.budget.ledger import Cost, EpochCharge
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import Entry, EpochOutcome
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 
 OPTIN = StoredDocument("optin", "0" * 64, 0, ())
 
@@ -73,7 +73,7 @@ def estimates_entry(epoch: int) -> Entry:
     return entries.estimate_released(epoch, document, EpochOutcome.COMPLETE, [])
 
 
-def fold(book: ReleaseBook, *together: Entry | list[Entry]) -> ReleaseBook:
+def fold(book: ReleaseLogState, *together: Entry | list[Entry]) -> ReleaseLogState:
     """Fold entries, a record each; a list of them makes one record."""
     for entry in together:
         value = entries.encode(entry if isinstance(entry, list) else [entry])
@@ -81,6 +81,6 @@ def fold(book: ReleaseBook, *together: Entry | list[Entry]) -> ReleaseBook:
     return book
 
 
-def book_of(*together: Entry | list[Entry]) -> ReleaseBook:
+def book_of(*together: Entry | list[Entry]) -> ReleaseLogState:
     """What a log of these entries says."""
-    return fold(ReleaseBook(), *together)
+    return fold(ReleaseLogState(), *together)

@@ -12,7 +12,7 @@ from blendstream.agents.commands.operator_context import connected, read_log, ut
 from blendstream.agents.jobs.epoch_schedule import Wait, next_estimates, next_head_list
 from blendstream.agents.jobs.job_context import JobContext
 from blendstream.agents.output import print_json
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import EpochState, ReleasedDocument
 from blendstream.streams.releases.epoch_view import EpochView
@@ -54,8 +54,8 @@ async def _overview(context: JobContext) -> dict[str, Any]:
     notice = book.paused_at(now_ms)
     waits = {}
     for stem, decide in (
-        (Stem.OPTIN_RECORDS, next_head_list),
-        (Stem.CLIENT_REPORTS, next_estimates),
+        (InputStream.OPTIN_RECORDS, next_head_list),
+        (InputStream.CLIENT_REPORTS, next_estimates),
     ):
         positions = await context.counts(stem, Kind.OPERATOR).positions()
         move = decide(book, positions, now_ms)

@@ -43,7 +43,7 @@ from blendstream.agents.operations.aborted_entries import abandon_aborted
 from blendstream.agents.output import say
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.budget.epoch_plan import plan_from
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import MAX_REASON_CHARACTERS, Kind
 from blendstream.streams.releases.epoch_state import EpochState
@@ -122,7 +122,7 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
         # A job that read the log before this entry may be about to commit: it is fenced, starts
         # again and reads the entry. If it had committed before, the log says so.
         for kind in _RELEASING:
-            book = await context.log.settle(kind)
+            book = await context.log.fence_and_read(kind)
         state = book.epochs[epoch]
         if state.abandoned is None:
             _must_be_open(state)
@@ -207,7 +207,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
     charged = [parameters.epoch for parameters in lost]
     say(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
     # Now, since the jobs may not be started again for a long time.
-    for stem in Stem:
+    for stem in InputStream:
         tables = context.tables(stem)
         for partition in range(context.topics.of(stem).partitions):
             for epoch in (*still_open, *charged):

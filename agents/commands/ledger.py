@@ -18,8 +18,8 @@ from blendstream.agents.jobs.job_context import limit_from
 from blendstream.agents.operations.budget_words import BudgetUse, budget_use
 from blendstream.agents.output import add_json, print_json
 from blendstream.streams.budget.epoch_plan import plan_from
-from blendstream.streams.budget.ledger import GROUPS, SPOKEN, Cost, Group, Limit, Paused
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.budget.ledger import GROUPS, SPOKEN, BudgetExhausted, Cost, Group, Limit
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "budget_now", "document", "run", "show"]
@@ -46,7 +46,7 @@ async def _run(settings: Settings, *, as_json: bool = False) -> int:
     return 0
 
 
-def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
+def show(settings: Settings, book: ReleaseLogState, now_ms: int) -> list[str]:
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
     lines = ["neighbouring relation: replace-one (one account's or device's records differ)", ""]
@@ -103,7 +103,7 @@ def show(settings: Settings, book: ReleaseBook, now_ms: int) -> list[str]:
     return lines
 
 
-def document(settings: Settings, book: ReleaseBook, now_ms: int) -> dict[str, Any]:
+def document(settings: Settings, book: ReleaseLogState, now_ms: int) -> dict[str, Any]:
     """The same for programs. Times are seconds since 1970."""
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
@@ -147,7 +147,7 @@ def document(settings: Settings, book: ReleaseBook, now_ms: int) -> dict[str, An
     }
 
 
-def budget_now(settings: Settings, book: ReleaseBook, now_ms: int) -> BudgetUse:
+def budget_now(settings: Settings, book: ReleaseLogState, now_ms: int) -> BudgetUse:
     """How many epochs of this period are spent, and how many can still be paid for."""
     last = None if book.last is None else book.last.parameters
     return budget_use(settings, book.ledger, now_ms // 1000, last)
@@ -161,7 +161,7 @@ def _in_words(cost: Cost) -> str:
     return f"ε={cost.epsilon:g} δ={cost.delta:.3g}"
 
 
-def _state(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> str:
+def _state(settings: Settings, limit: Limit, book: ReleaseLogState, now_ms: int) -> str:
     notice = book.paused_at(now_ms)
     if notice is not None:
         return f"PAUSED until {utc_text(notice.resumes_at_ms)} UTC: {notice.reason}"
@@ -174,7 +174,9 @@ def _state(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> 
     return "running"
 
 
-def _refused(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -> Paused | None:
+def _refused(
+    settings: Settings, limit: Limit, book: ReleaseLogState, now_ms: int
+) -> BudgetExhausted | None:
     """Why the next epoch cannot be paid for, if it cannot."""
     if book.last is None:
         return None
@@ -183,4 +185,4 @@ def _refused(settings: Settings, limit: Limit, book: ReleaseBook, now_ms: int) -
     last = book.last.parameters
     plan, period = next_period(last.plan, last.period, plan, epoch)
     charge = plan.charge(book.ledger, limit, epoch, start_ms // 1000, period)
-    return book.ledger.refusal(charge, limit)
+    return book.ledger.check_charge(charge, limit)

@@ -16,7 +16,7 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import check_topics
 from blendstream.streams.releases.blocked import OpenTransaction, find_blocked
 from blendstream.streams.releases.entries import Kind
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.redis import connect_redis
 
@@ -34,7 +34,7 @@ async def connected(settings: Settings) -> AsyncIterator[JobContext]:
         await context.close()
 
 
-async def read_log(context: JobContext) -> ReleaseBook:
+async def read_log(context: JobContext) -> ReleaseLogState:
     """The log to its committed end; warns when a transaction hides what comes after."""
     async with waiting_for_log(context):
         book = await context.log.catch_up()

@@ -21,7 +21,7 @@ from typing import Any
 from blendstream.blender.planning.spending_plan import Expectation, PlannedService, expectations
 from blendstream.blender.values.parameters import PERIOD_EPOCHS
 from blendstream.streams.errors import SettingsError
-from blendstream.streams.settings import given_settings
+from blendstream.streams.settings import raw_settings
 from blendstream.streams.settings.sections import PrivacySettings
 from blendstream.streams.settings.settings import read_values
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _settings(file: Path | None) -> tuple[PrivacySettings, int | None]:
     """The privacy settings, and the period's epochs if any; the others need not be given yet."""
-    given = given_settings(file)
+    given = raw_settings(file)
     sections, wrong = read_values(given.values)
     if problems := [*given.problems, *wrong]:
         raise SettingsError(problems)

@@ -21,7 +21,7 @@ from blendstream.agents.jobs.job_context import JobContext
 from blendstream.agents.output import say
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "rebuild", "run"]
@@ -62,11 +62,11 @@ async def rebuild(context: JobContext, wait_s: float) -> None:
     done = _Done(context.topics)
     try:
         book = await read_log(context)
-        for stem in Stem:
+        for stem in InputStream:
             await _forget(context, stem, sorted(book.epochs), done)
             say(f"{stem.value}: counts forgotten; waiting for the workers")
         deadline = time.monotonic() + wait_s
-        for stem in Stem:
+        for stem in InputStream:
             await _counted_again(context, stem, deadline, done)
     except BaseException as error:
         # A failure while it forgets leaves some partitions forgotten, as an interruption does.
@@ -80,12 +80,12 @@ class _Done:
     """How far a rebuild came, for the operator who stops it: partitions by topic."""
 
     topics: Topics
-    forgotten: dict[Stem, int] = field(default_factory=dict)
-    counted: dict[Stem, int] = field(default_factory=dict)
+    forgotten: dict[InputStream, int] = field(default_factory=dict)
+    counted: dict[InputStream, int] = field(default_factory=dict)
 
     @property
     def half_forgotten(self) -> bool:
-        wanted = sum(self.topics.of(stem).partitions for stem in Stem)
+        wanted = sum(self.topics.of(stem).partitions for stem in InputStream)
         return bool(self.forgotten) and sum(self.forgotten.values()) < wanted
 
     def sentence(self) -> str:
@@ -104,12 +104,12 @@ class _Done:
             "they are done"
         )
 
-    def _listed(self, partitions: dict[Stem, int]) -> str:
-        each = [(self.topics.of(stem), partitions.get(stem, 0)) for stem in Stem]
+    def _listed(self, partitions: dict[InputStream, int]) -> str:
+        each = [(self.topics.of(stem), partitions.get(stem, 0)) for stem in InputStream]
         return " and ".join(f"{n} of {topic.partitions} in {topic.name}" for topic, n in each)
 
 
-async def _forget(context: JobContext, stem: Stem, epochs: list[int], done: _Done) -> None:
+async def _forget(context: JobContext, stem: InputStream, epochs: list[int], done: _Done) -> None:
     tables, topic = context.tables(stem), context.topics.of(stem)
     done.forgotten[stem] = 0
     for partition in range(topic.partitions):
@@ -124,7 +124,9 @@ async def _forget(context: JobContext, stem: Stem, epochs: list[int], done: _Don
         done.forgotten[stem] = partition + 1
 
 
-async def _counted_again(context: JobContext, stem: Stem, deadline: float, progress: _Done) -> None:
+async def _counted_again(
+    context: JobContext, stem: InputStream, deadline: float, progress: _Done
+) -> None:
     """Wait for the workers, and say how far they are."""
     tables, topic = context.tables(stem), context.topics.of(stem)
     ends = await context.kafka.ends(topic.name, range(topic.partitions))

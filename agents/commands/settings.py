@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from blendstream.agents.output import add_json, print_json
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import SettingsError
-from blendstream.streams.settings import declared_settings, given_settings, load_settings, shown
+from blendstream.streams.settings import declared_settings, load_settings, raw_settings, shown
 from blendstream.streams.settings.fields import MASK, SettingProblem, Url, as_json, read_value
-from blendstream.streams.settings.settings import Declared
+from blendstream.streams.settings.settings import SettingSpec
 
 __all__ = ["add_arguments", "run"]
 
@@ -32,7 +32,7 @@ _MUST_BE_GIVEN = "(must be given)"
 
 
 class _Shown(NamedTuple):
-    declared: Declared
+    declared: SettingSpec
     #: The value; one that cannot be used as it was given; `MISSING` if it must be given.
     value: object
     origin: str
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ParameterError(
             f"a section must be one of {', '.join(sections)}, got {arguments.section!r}"
         )
-    given = given_settings(arguments.settings)
+    given = raw_settings(arguments.settings)
     problem: SettingsError | None = None
     try:
         load_settings(arguments.settings)
@@ -85,7 +85,7 @@ def _sample(name: str) -> Path:
     return installed if installed.exists() else checkout
 
 
-def _value(declared: Declared, given: Mapping[str, object]) -> object:
+def _value(declared: SettingSpec, given: Mapping[str, object]) -> object:
     """The value that is used; one that cannot be used as it was given, unless it is a secret."""
     if declared.name not in given:
         return declared.default
@@ -96,7 +96,7 @@ def _value(declared: Declared, given: Mapping[str, object]) -> object:
         return MASK if hidden else given[declared.name]
 
 
-def _origin(declared: Declared, origins: Mapping[str, str]) -> str:
+def _origin(declared: SettingSpec, origins: Mapping[str, str]) -> str:
     return origins.get(declared.name, "not given" if declared.required else "default")
 
 

@@ -21,10 +21,10 @@ from blendstream.agents.output import add_json, print_json
 from blendstream.agents.plurals import counted
 from blendstream.blender.registry import randomizer_for
 from blendstream.streams.errors import StoreMismatch
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.documents import DocumentReference
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState
 from blendstream.streams.settings import Settings, load_settings
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import row_counts
@@ -90,12 +90,12 @@ async def _check(context: JobContext) -> _Differences:
     book = await context.log.catch_up()
     differences = await _log_against_itself(context, book)
     differences |= await _log_against_topics(context, book)
-    for stem in Stem:
+    for stem in InputStream:
         differences |= await _log_against_redis(context, book, stem)
     return differences
 
 
-async def _log_against_itself(context: JobContext, book: ReleaseBook) -> _Differences:
+async def _log_against_itself(context: JobContext, book: ReleaseLogState) -> _Differences:
     """The whole log gives the same ledger as the checkpoint does; nothing was released twice."""
     whole, released = await context.log.read_all()
     differences: _Differences = {}
@@ -115,7 +115,7 @@ async def _log_against_itself(context: JobContext, book: ReleaseBook) -> _Differ
     return differences
 
 
-async def _log_against_topics(context: JobContext, book: ReleaseBook) -> _Differences:
+async def _log_against_topics(context: JobContext, book: ReleaseLogState) -> _Differences:
     differences: _Differences = {}
     topics = context.topics
     for topic, name in (
@@ -150,7 +150,9 @@ def _document(state: EpochState, name: str) -> DocumentReference | None:
     return None if publication is None else publication.document
 
 
-async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem) -> _Differences:
+async def _log_against_redis(
+    context: JobContext, book: ReleaseLogState, stem: InputStream
+) -> _Differences:
     differences: _Differences = {}
     topic, tables = context.topics.of(stem), context.tables(stem)
     through = book.released_through(stem)
@@ -167,7 +169,7 @@ async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem)
             )
         if state.offset is not None and state.offset > ends[partition]:
             # One broker's answer may be old.
-            ends[partition] = await context.kafka.furthest_end(topic.name, partition)
+            ends[partition] = await context.kafka.max_end_offset(topic.name, partition)
         if state.offset is not None and state.offset > ends[partition]:
             differences["end", where] = (
                 f"{where}: counted up to {state.offset}, the log ends at {ends[partition]}: this "
@@ -197,7 +199,7 @@ async def _log_against_redis(context: JobContext, book: ReleaseBook, stem: Stem)
 
 
 async def _totals_against_tables(
-    context: JobContext, state: EpochState, stem: Stem
+    context: JobContext, state: EpochState, stem: InputStream
 ) -> _Differences:
     """Compare the sum of the counts in Redis with the number of entries that were counted.
 
@@ -215,7 +217,7 @@ async def _totals_against_tables(
     before = await counted()
     if isinstance(tables, OptinRecordTable):
         kind, width, stored = "records", 1, 0
-        for share in Share:
+        for share in OptinSubgroup:
             async for rows in tables.record_rows(state.epoch, share, partitions):
                 stored += int(row_counts(rows).sum())
     elif state.head_list is None:

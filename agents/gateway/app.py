@@ -87,7 +87,7 @@ class Gateway:
             admission=admission,
             wall_clock=wall_clock,
         )
-        self._bodies = ByteBudget(limits.bodies_bytes)
+        self._bodies = ByteBudget(limits.max_in_flight_body_bytes)
         self._submissions: dict[str, tuple[Handler, RouteTotals]] = {}
         self._router = Router(
             [self._route(described) for described in ROUTES],

@@ -48,7 +48,7 @@ from blendstream.streams.kafka.topics import Topics, ensure_topics
 from blendstream.streams.releases.blocked import OpenTransaction, find_blocked
 from blendstream.streams.settings import Settings
 from blendstream.streams.telemetry.metrics import SERVER_UP
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["GatewayProcess", "run_gateway"]
 
@@ -65,7 +65,7 @@ _PROBE = b"clock"
 #: acknowledged when the flush ends was not accepted, and its sender sends it again.
 _ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
 
-_NEEDS_EDGE = Known(
+_NEEDS_EDGE = SafeText(
     "this gateway listens on a network address: an edge must be in front of it, which ends TLS and "
     "closes slow connections; set gateway.unix_socket behind nginx (docs/install.md)"
 )
@@ -191,7 +191,7 @@ class GatewayProcess:
         ]
         writer = self._writer
         assert writer is not None
-        metrics.GATEWAY_HELD_BYTES.set_function(lambda: writer.held_bytes)
+        metrics.GATEWAY_BUFFERED_BYTES.set_function(lambda: writer.held_bytes)
         metrics.GATEWAY_STALLED_PARTITIONS.set_function(lambda: writer.stalled_partitions)
         metrics.GATEWAY_CLOCK_SKEW_SECONDS.set_function(lambda: self._clock.skew_s)
         metrics.GATEWAY_CLOCK_SKEW_LIMIT.set(self._clock.allowed_s)
@@ -323,5 +323,6 @@ class GatewayProcess:
             topic, partition = place
             skew_s = round(clock.skew_s, 3)
             log.error(
-                "clock_is_off", extra={"skew_s": skew_s, "topic": topic, "partition": partition}
+                "clock_skew_exceeded",
+                extra={"skew_s": skew_s, "topic": topic, "partition": partition},
             )

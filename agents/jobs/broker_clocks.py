@@ -123,7 +123,7 @@ class ClockComparison:
                 log.warning("clocks_not_compared", exc_info=error)
             is_off = self._clocks.measured and not self._clocks.ok
             if is_off and not was_off:
-                log.error("clock_is_off", extra={"skew_s": round(self._clocks.skew_s, 3)})
+                log.error("clock_skew_exceeded", extra={"skew_s": round(self._clocks.skew_s, 3)})
             elif was_off and not is_off:
                 log.info("clock_is_right_again")
             await asyncio.sleep(_EVERY_S if self._clocks.measured else _FIRST_AGAIN_S)

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from blendstream.agents.jobs.epoch_schedule import BuildClickGraph, next_click_graph
-from blendstream.agents.jobs.job_context import GivenUp, JobContext, versions
-from blendstream.agents.jobs.release_step import Due, Made, Release
+from blendstream.agents.jobs.job_context import AbandonedRelease, JobContext, versions
+from blendstream.agents.jobs.release_step import CommitContents, PendingRelease, ReleaseSpec
 from blendstream.blender.paper.click_graph import (
     ClickGraph,
     ClickGraphParameters,
@@ -26,11 +26,11 @@ from blendstream.blender.paper.click_graph import (
 )
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import Record, normalise
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import MAX_DOCUMENT_BYTES, split
-from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook
+from blendstream.streams.releases.entries import EpochOutcome, IncompleteReason, Kind
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState
 from blendstream.streams.wire.click_graph_document import ClickGraphDocument, GraphQuery
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.statements import click_graph_quantity, click_graph_statement
@@ -44,25 +44,29 @@ class _Inputs:
 
     clicks: Mapping[Record, int]
     table: PublicUrlTable
-    reasons: Sequence[Shortfall]
+    reasons: Sequence[IncompleteReason]
 
 
-async def _read(context: JobContext, due: Due[BuildClickGraph]) -> _Inputs | Made:
+async def _read(
+    context: JobContext, due: PendingRelease[BuildClickGraph]
+) -> _Inputs | CommitContents:
     """The graph share's counts, and the URLs that may be counted."""
     state = due.state
     read = await due.counts.read_graph(state.epoch, due.seal.bounds, complete=due.complete)
     due.participants = read.users
-    reasons = [*due.move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
+    reasons = [*due.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
     table = await _url_table(context, due.book, state)
     if table is None:
-        return _empty(state, due.participants, [*reasons, Shortfall.NO_URL_TABLE])
+        return _empty(state, due.participants, [*reasons, IncompleteReason.NO_URL_TABLE])
     if due.participants < state.parameters.plan.min_optin_users:
-        why = [*reasons, Shortfall.TOO_FEW_OPTIN_USERS]
+        why = [*reasons, IncompleteReason.TOO_FEW_OPTIN_USERS]
         return _empty(state, due.participants, why, table)
     return _Inputs(read.clicks, table, reasons)
 
 
-async def _draw(context: JobContext, due: Due[BuildClickGraph], inputs: _Inputs) -> Made:
+async def _draw(
+    context: JobContext, due: PendingRelease[BuildClickGraph], inputs: _Inputs
+) -> CommitContents:
     """In a thread, as for head lists."""
     state, noise, reasons = due.state, context.dice.noise, inputs.reasons
     graph = await asyncio.to_thread(
@@ -80,7 +84,7 @@ async def _draw(context: JobContext, due: Due[BuildClickGraph], inputs: _Inputs)
     return _made(_fitting(whole), outcome, reasons)
 
 
-def _give_up(state: EpochState, failed: GivenUp) -> Made:
+def _give_up(state: EpochState, failed: AbandonedRelease) -> CommitContents:
     """An empty graph: the epoch continues without one, and nothing is redrawn."""
     return _empty(state, failed.participants, [failed.reason])
 
@@ -125,7 +129,7 @@ def read_url_table(path: Path) -> PublicUrlTable:
 
 
 async def _url_table(
-    context: JobContext, book: ReleaseBook, state: EpochState
+    context: JobContext, book: ReleaseLogState, state: EpochState
 ) -> PublicUrlTable | None:
     path = context.settings.click_graph.url_table_file
     graph = state.parameters.plan.click_graph
@@ -159,9 +163,9 @@ def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
 def _empty(
     state: EpochState,
     participants: int,
-    reasons: Sequence[Shortfall],
+    reasons: Sequence[IncompleteReason],
     table: PublicUrlTable | None = None,
-) -> Made:
+) -> CommitContents:
     """A graph that says why there is none."""
     outcome = EpochOutcome.EMPTY
     document = _document(state, None, participants, outcome, reasons, table, versions())
@@ -169,11 +173,11 @@ def _empty(
 
 
 def _made(
-    document: ClickGraphDocument, outcome: EpochOutcome, reasons: Sequence[Shortfall]
-) -> Made:
+    document: ClickGraphDocument, outcome: EpochOutcome, reasons: Sequence[IncompleteReason]
+) -> CommitContents:
     stored = split("click-graph", document.to_bytes())
     entry = entries.click_graph_released(document.epoch, stored, outcome, reasons)
-    return Made([entry], [stored])
+    return CommitContents([entry], [stored])
 
 
 def _document(
@@ -181,7 +185,7 @@ def _document(
     graph: ClickGraph | None,
     participants: int,
     outcome: EpochOutcome,
-    reasons: Sequence[Shortfall],
+    reasons: Sequence[IncompleteReason],
     table: PublicUrlTable | None,
     made_by: Mapping[str, str],
 ) -> ClickGraphDocument:
@@ -225,9 +229,9 @@ def _document(
 
 
 #: The click graph of the epoch's graph share; an empty one that says why if there is none.
-CLICK_GRAPHS = Release(
+CLICK_GRAPHS = ReleaseSpec(
     kind=Kind.CLICK_GRAPHS,
-    stem=Stem.OPTIN_RECORDS,
+    stem=InputStream.OPTIN_RECORDS,
     next_move=next_click_graph,
     is_owed=lambda state: state.graph_due,
     read=_read,

@@ -29,15 +29,15 @@ from blendstream.agents.jobs.epoch_schedule import (
 from blendstream.agents.jobs.job_context import JobContext, limit_from
 from blendstream.agents.jobs.older_log import OlderLogCheck
 from blendstream.streams.budget.epoch_plan import plan_from
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry, Kind
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.retention import LogTrimmer
 from blendstream.streams.releases.seal_markers import AppendedMarker
 from blendstream.streams.tables.stage_tables import stage_table
 from blendstream.streams.tables.stale_epochs import stored_epochs
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "too_early_ms"]
 
@@ -48,8 +48,8 @@ CHECKPOINT_EPOCHS = 8
 _MARK_AGAIN_S = 5.0
 
 _SEALS: Final = {
-    SealRecords: (Stem.OPTIN_RECORDS, entries.records_sealed),
-    SealReports: (Stem.CLIENT_REPORTS, entries.reports_sealed),
+    SealRecords: (InputStream.OPTIN_RECORDS, entries.records_sealed),
+    SealReports: (InputStream.CLIENT_REPORTS, entries.reports_sealed),
 }
 
 
@@ -63,8 +63,8 @@ class Keeper:
         self._older_log = OlderLogCheck(context)
         self._trimmer = LogTrimmer(context.settings.kafka)
         self._token = secrets.token_hex(8)
-        self._removed: dict[Stem, tuple[int, ...]] = {}
-        self._trimmed_for: dict[Stem, tuple[int, bool]] = {}
+        self._removed: dict[InputStream, tuple[int, ...]] = {}
+        self._trimmed_for: dict[InputStream, tuple[int, bool]] = {}
         #: When to write markers again after some came too early, on the monotonic clock.
         self._mark_again_at = 0.0
 
@@ -76,14 +76,14 @@ class Keeper:
         if not isinstance(move, Wait):
             return await self._open()
         book = self._context.log.book
-        for stem in Stem:
+        for stem in InputStream:
             await self._sweep(book, stem)
-        for stem in Stem:
+        for stem in InputStream:
             if await self._trim(stem):
                 return True
         return False
 
-    def _move(self, book: ReleaseBook) -> Open | Pause | SealRecords | SealReports | Wait:
+    def _move(self, book: ReleaseLogState) -> Open | Pause | SealRecords | SealReports | Wait:
         return next_keeper_move(
             book, self._plan, self._limit, self._context.now_ms(),
             epochs_ahead=self._context.settings.epoch.epochs_ahead,
@@ -134,14 +134,14 @@ class Keeper:
         _tell(added)
         return True
 
-    async def _ends(self, stem: Stem) -> list[int]:
+    async def _ends(self, stem: InputStream) -> list[int]:
         topic = self._context.topics.of(stem)
         ends = await self._context.kafka.ends(topic.name, range(topic.partitions))
         return [ends[partition] for partition in range(topic.partitions)]
 
     # --- raw data ends with the release ----------------------------------------------------------
 
-    async def _sweep(self, book: ReleaseBook, stem: Stem) -> None:
+    async def _sweep(self, book: ReleaseLogState, stem: InputStream) -> None:
         """Remove released epochs' counts, unless the marks of having done so are still there.
 
         Redis is asked which epochs it has, of any version of the topic: an older copy of it may
@@ -167,13 +167,13 @@ class Keeper:
             if stored.epoch <= through:
                 of = stage_table(stem, context.redis, stored.topic, prefix=prefix)
                 await of.release_epoch(stored.partition, stored.epoch)
-        if stem is Stem.OPTIN_RECORDS:
+        if stem is InputStream.OPTIN_RECORDS:
             # What devices report is randomised; only opt-in records contain text.
             context.file_rewriting.request()
         for partition in unmarked:
             await tables.put_token(partition, "swept", mark, None)
 
-    async def _trim(self, stem: Stem) -> bool:
+    async def _trim(self, stem: InputStream) -> bool:
         """Remove raw records below the first that an unreleased epoch may have.
 
         What is to go is announced in the log, then removed, by this keeper or another one: never
@@ -216,12 +216,14 @@ class Keeper:
         log.info("log_trimmed", extra={"topic": stem, "epoch": through})
         return added
 
-    async def _free(self, book: ReleaseBook, stem: Stem, at_most: Sequence[int]) -> list[int]:
+    async def _free(
+        self, book: ReleaseLogState, stem: InputStream, at_most: Sequence[int]
+    ) -> list[int]:
         """For each partition the first offset that an unreleased epoch may have."""
         name = self._context.topics.of(stem).name
         return await self._trimmer.bounds_before(name, _first_append_ms(book, stem), at_most)
 
-    def _done(self, book: ReleaseBook, stem: Stem) -> bool:
+    def _done(self, book: ReleaseLogState, stem: InputStream) -> bool:
         """Whether all that can go went: what is announced, and what is released by now."""
         through = book.released_through(stem)
         announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
@@ -239,18 +241,18 @@ def _tell(added: Sequence[Entry]) -> None:
     for entry in added:
         log.info(
             "entry_committed",
-            extra={"kind": Known(entry["entry"]), "epoch": entry.get("epoch", -1)},
+            extra={"kind": SafeText(entry["entry"]), "epoch": entry.get("epoch", -1)},
         )
 
 
-def _first_append_ms(book: ReleaseBook, stem: Stem) -> int | None:
+def _first_append_ms(book: ReleaseLogState, stem: InputStream) -> int | None:
     """The earliest append time that an entry of an unreleased epoch may have; `None`: no epoch."""
     times = []
     for state in book.epochs.values():
         if state.released(stem):
             continue
         skew_ms = state.parameters.plan.skew_ms
-        if stem is Stem.OPTIN_RECORDS:
+        if stem is InputStream.OPTIN_RECORDS:
             times.append(state.parameters.window_start_ms - skew_ms)
         elif state.head_list is not None:
             times.append(state.head_list.at_ms - skew_ms)
@@ -262,7 +264,7 @@ def _forward(bounds: Sequence[int], announced: Sequence[int]) -> list[int]:
     return [max(b, announced[p] if p < len(announced) else 0) for p, b in enumerate(bounds)]
 
 
-def _checkpoint(book: ReleaseBook) -> list[Entry]:
+def _checkpoint(book: ReleaseLogState) -> list[Entry]:
     """A checkpoint when enough epochs opened since the last, with what it would hide repeated."""
     last, at = book.ledger.last_epoch, book.checkpoint_epoch
     if last is None or last - (-1 if at is None else at) < CHECKPOINT_EPOCHS:

@@ -22,9 +22,9 @@ from typing import Any, Final
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.budget.budget_period import BudgetPeriod
 from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan, begin_period
-from blendstream.streams.budget.ledger import Ledger, Limit, Paused
-from blendstream.streams.releases.entries import Shortfall
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.budget.ledger import BudgetExhausted, Ledger, Limit
+from blendstream.streams.releases.entries import IncompleteReason
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Stage
 
 __all__ = [
     "PERIOD_FIELDS",
@@ -100,7 +100,7 @@ class BuildHeadList:
 
     epoch: int
     reports_until_ms: int
-    reasons: tuple[Shortfall, ...]
+    reasons: tuple[IncompleteReason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class BuildEstimates:
     """Count, denoise, blend, commit the publication."""
 
     epoch: int
-    reasons: tuple[Shortfall, ...]
+    reasons: tuple[IncompleteReason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class BuildClickGraph:
     """Count, draw, commit the click graph of the epoch's graph share."""
 
     epoch: int
-    reasons: tuple[Shortfall, ...]
+    reasons: tuple[IncompleteReason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ Positions = Sequence[int | None]
 
 
 def next_keeper_move(
-    book: ReleaseBook,
+    book: ReleaseLogState,
     plan: EpochPlan,
     limit: Limit,
     now_ms: int,
@@ -174,7 +174,12 @@ def _sealable_at_ms(state: EpochState) -> int | None:
 
 
 def _next_opening(
-    book: ReleaseBook, plan: EpochPlan, limit: Limit, now_ms: int, epochs_ahead: int, origin_ms: int
+    book: ReleaseLogState,
+    plan: EpochPlan,
+    limit: Limit,
+    now_ms: int,
+    epochs_ahead: int,
+    origin_ms: int,
 ) -> Open | Pause | Wait:
     if epochs_ahead < 1:
         raise ParameterError(f"epochs_ahead must be at least 1, got {epochs_ahead}")
@@ -228,12 +233,12 @@ def _begun(last: EpochState | None) -> tuple[EpochPlan | None, BudgetPeriod | No
 def affordable_epoch(
     ledger: Ledger, plan: EpochPlan, limit: Limit, epoch: int, start_ms: int,
     period: BudgetPeriod | None,
-) -> tuple[EpochParameters | None, Paused | None]:  # fmt: skip
+) -> tuple[EpochParameters | None, BudgetExhausted | None]:  # fmt: skip
     """The epoch, from this time on or from the next period that can pay for it; why not sooner."""
-    refused: Paused | None = None
+    refused: BudgetExhausted | None = None
     for _ in range(_PERIODS_AHEAD):
         charge = plan.charge(ledger, limit, epoch, start_ms // 1000, period)
-        paused = ledger.refusal(charge, limit)
+        paused = ledger.check_charge(charge, limit)
         if paused is None:
             end_ms = start_ms + plan.window_ms
             return EpochParameters(epoch, start_ms, end_ms, plan, charge), refused
@@ -245,7 +250,7 @@ def affordable_epoch(
     return None, refused
 
 
-def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildHeadList | Wait:
+def next_head_list(book: ReleaseLogState, counted: Positions, now_ms: int) -> BuildHeadList | Wait:
     """The lowest sealed epoch, once every partition is counted up to its seal."""
     for state in book.unfinished():
         if state.stage is Stage.COLLECTING:
@@ -262,9 +267,9 @@ def next_head_list(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildH
         graph_deadline = deadline + parameters.counting_deadline_ms
         if state.graph_due and now_ms < graph_deadline:
             return Wait(graph_deadline, f"epoch {state.epoch} waits for its click graph")
-        reasons = [Shortfall.NOT_ALL_COUNTED] if waiting else []
+        reasons = [IncompleteReason.NOT_ALL_COUNTED] if waiting else []
         if now_ms > parameters.head_list_deadline_ms:
-            reasons.append(Shortfall.HEAD_LIST_TOO_LATE)
+            reasons.append(IncompleteReason.HEAD_LIST_TOO_LATE)
         return BuildHeadList(state.epoch, reports_until_ms(parameters, now_ms), tuple(reasons))
     return Wait(None, "no epoch is sealed")
 
@@ -283,7 +288,7 @@ def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
     return end if 2 * (end - now_ms) >= window else end + window
 
 
-def next_estimates(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildEstimates | Wait:
+def next_estimates(book: ReleaseLogState, counted: Positions, now_ms: int) -> BuildEstimates | Wait:
     """The lowest epoch whose reports are sealed, once they are counted up to the seal."""
     for state in book.unfinished():
         if state.stage is not Stage.REPORTS_SEALED:
@@ -295,13 +300,15 @@ def next_estimates(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildE
         if waiting and now_ms < deadline:
             return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
         reasons = list(state.head_list.reasons)
-        if waiting and Shortfall.NOT_ALL_COUNTED not in reasons:
-            reasons.append(Shortfall.NOT_ALL_COUNTED)
+        if waiting and IncompleteReason.NOT_ALL_COUNTED not in reasons:
+            reasons.append(IncompleteReason.NOT_ALL_COUNTED)
         return BuildEstimates(state.epoch, tuple(reasons))
     return Wait(None, "no epoch is open")
 
 
-def next_click_graph(book: ReleaseBook, counted: Positions, now_ms: int) -> BuildClickGraph | Wait:
+def next_click_graph(
+    book: ReleaseLogState, counted: Positions, now_ms: int
+) -> BuildClickGraph | Wait:
     """The lowest sealed epoch that owes a click graph, once its opt-in records are counted."""
     for state in book.unfinished():
         if not state.graph_due:
@@ -312,7 +319,7 @@ def next_click_graph(book: ReleaseBook, counted: Positions, now_ms: int) -> Buil
         deadline = state.records_sealed.at_ms + state.parameters.counting_deadline_ms
         if waiting and now_ms < deadline:
             return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
-        return BuildClickGraph(state.epoch, (Shortfall.NOT_ALL_COUNTED,) if waiting else ())
+        return BuildClickGraph(state.epoch, (IncompleteReason.NOT_ALL_COUNTED,) if waiting else ())
     return Wait(None, "no epoch owes a click graph")
 
 

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from blendstream.agents.jobs.epoch_schedule import BuildEstimates, next_estimates
 from blendstream.agents.jobs.filter_memory import add_filtered, estimates_memory
-from blendstream.agents.jobs.job_context import JobContext, ReleaseDice, versions
+from blendstream.agents.jobs.job_context import JobContext, RandomnessSources, versions
 from blendstream.agents.jobs.readers_guarantee import ReadersGuarantee, readers_guarantee
-from blendstream.agents.jobs.release_step import Due, Made, Release
+from blendstream.agents.jobs.release_step import CommitContents, PendingRelease, ReleaseSpec
 from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
 from blendstream.blender.paper.blend import VarianceBlender, optin_weight, project_onto_simplex
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.agreement import measure_agreement
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import split
-from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
+from blendstream.streams.releases.entries import EpochOutcome, IncompleteReason, Kind
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.releases.filtered_estimates import FilterMemory
 from blendstream.streams.releases.optin_release import read_optin_release
@@ -70,7 +70,7 @@ class _Inputs:
     memory: FilterMemory
 
 
-async def _read(context: JobContext, due: Due[BuildEstimates]) -> _Inputs:
+async def _read(context: JobContext, due: PendingRelease[BuildEstimates]) -> _Inputs:
     """What the opt-in group released, the reports, and what was published before."""
     released = due.state.head_list
     assert released is not None
@@ -83,7 +83,9 @@ async def _read(context: JobContext, due: Due[BuildEstimates]) -> _Inputs:
     return _Inputs(head_list, read_optin_release(optin, head_list.head_list), reports, memory)
 
 
-async def _draw(context: JobContext, due: Due[BuildEstimates], inputs: _Inputs) -> Made:
+async def _draw(
+    context: JobContext, due: PendingRelease[BuildEstimates], inputs: _Inputs
+) -> CommitContents:
     """Nothing is drawn for people: denoise, blend and filter, in a thread."""
     own = await asyncio.to_thread(
         build_estimates,
@@ -95,26 +97,28 @@ async def _draw(context: JobContext, due: Due[BuildEstimates], inputs: _Inputs) 
     )
     document = await asyncio.to_thread(add_filtered, own, inputs.head_list, inputs.memory)
     stored = split("estimates", document.to_bytes())
-    reasons = [Shortfall(reason) for reason in document.reasons]
+    reasons = [IncompleteReason(reason) for reason in document.reasons]
     outcome = EpochOutcome(document.outcome)
-    return Made([entries.estimate_released(due.state.epoch, stored, outcome, reasons)], [stored])
+    return CommitContents(
+        [entries.estimate_released(due.state.epoch, stored, outcome, reasons)], [stored]
+    )
 
 
 def build_estimates(
     state: EpochState,
     release: OptinRelease,
     read: ReportsRead,
-    reasons: Sequence[Shortfall],
-    dice: ReleaseDice,
+    reasons: Sequence[IncompleteReason],
+    dice: RandomnessSources,
 ) -> EstimatesDocument:
     """The publication that these counts give."""
     why = list(reasons)
-    if read.lost and Shortfall.RECORDS_LOST not in why:
-        why.append(Shortfall.RECORDS_LOST)
+    if read.lost and IncompleteReason.RECORDS_LOST not in why:
+        why.append(IncompleteReason.RECORDS_LOST)
     cells, reports = read.cells, read.reports
     if reports < state.parameters.plan.min_reports:
         # Judged on participants alone. The blend is then the opt-in group's estimate.
-        why.append(Shortfall.TOO_FEW_REPORTS)
+        why.append(IncompleteReason.TOO_FEW_REPORTS)
         cells, reports = np.zeros_like(cells), 0
     admitted = state.parameters.plan.devices_admitted
     estimates = estimate_epoch(release, cells, reports, devices_admitted=admitted)
@@ -139,7 +143,7 @@ def build_estimates(
 
 def empty_estimates(
     state: EpochState,
-    reasons: Sequence[Shortfall],
+    reasons: Sequence[IncompleteReason],
     selection_users: int,
     estimation_users: int,
     head_list_id: str | None,
@@ -167,7 +171,7 @@ def empty_estimates(
 
 
 def _agreement(
-    release: OptinRelease, client: GroupEstimates, dice: ReleaseDice
+    release: OptinRelease, client: GroupEstimates, dice: RandomnessSources
 ) -> PublishedAgreement | None:
     found = measure_agreement(
         release.head_list,
@@ -368,9 +372,9 @@ def _readers(readers: ReadersGuarantee) -> dict[str, object]:
 #: The publication of an epoch whose reports are sealed and counted. Made again from the same counts
 #: it says the same of people, and counts that cannot be right may be repaired (`blendstream
 #: rebuild`): so a failure is no failed draw.
-ESTIMATES = Release(
+ESTIMATES = ReleaseSpec(
     kind=Kind.ESTIMATES,
-    stem=Stem.CLIENT_REPORTS,
+    stem=InputStream.CLIENT_REPORTS,
     next_move=next_estimates,
     is_owed=lambda state: state.stage is Stage.REPORTS_SEALED,
     read=_read,

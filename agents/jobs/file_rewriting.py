@@ -20,7 +20,7 @@ from blendstream.agents.jobs import metrics
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.tables.redis import Client
 from blendstream.streams.tables.redis_files import NotRewritten, rewrite_files
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["FileRewriting"]
 
@@ -100,4 +100,4 @@ def _show(servers: int, remaining: Mapping[str, NotRewritten], seconds: float) -
     advice = (
         f"opt-in text may remain in files of {listing}; see RawTextMayRemain in docs/runbook.md"
     )
-    log.warning("redis_files_not_rewritten", extra={"advice": Known(advice)})
+    log.warning("redis_files_not_rewritten", extra={"advice": SafeText(advice)})

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from blendstream.agents.jobs.job_context import Followed, JobContext
+from blendstream.agents.jobs.job_context import FilterProgress, JobContext
 from blendstream.agents.jobs.metrics import FILTER_FAILURES
 from blendstream.blender.over_time.publication_filter import (
     Publication,
@@ -33,7 +33,7 @@ from blendstream.blender.over_time.publication_filter import (
 from blendstream.blender.values.errors import NotFinite
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.entries import Kind
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Stage
 from blendstream.streams.releases.filtered_estimates import (
     FilterMemory,
     publication_of,
@@ -53,7 +53,7 @@ State = TypeVar("State")
 Content = TypeVar("Content")
 
 
-async def selection_memory(context: JobContext, book: ReleaseBook, epoch: int) -> RecordFilter:
+async def selection_memory(context: JobContext, book: ReleaseLogState, epoch: int) -> RecordFilter:
     """The filter over S's published counts before this epoch."""
     published = [
         (state.epoch, released.head_list.id, (released.head_list, released.optin))
@@ -64,7 +64,7 @@ async def selection_memory(context: JobContext, book: ReleaseBook, epoch: int) -
     async def read(number: int, documents: Documents) -> Publication | None:
         return _selection(number, *await _bytes_of(context, documents))
 
-    start = Followed(RecordFilter.start())
+    start = FilterProgress(RecordFilter.start())
     kind = Kind.HEAD_LISTS
     context.selection = await _followed(
         kind, context.selection, start, published, read, _after_list
@@ -72,7 +72,7 @@ async def selection_memory(context: JobContext, book: ReleaseBook, epoch: int) -
     return context.selection.state
 
 
-async def estimates_memory(context: JobContext, book: ReleaseBook, epoch: int) -> FilterMemory:
+async def estimates_memory(context: JobContext, book: ReleaseLogState, epoch: int) -> FilterMemory:
     """The filter over publications before this epoch."""
     published = [
         (state.epoch, state.estimates.document.id, documents)
@@ -86,14 +86,14 @@ async def estimates_memory(context: JobContext, book: ReleaseBook, epoch: int) -
     async def read(_: int, documents: Documents) -> tuple[bytes, bytes]:
         return await _bytes_of(context, documents)
 
-    start = Followed(FilterMemory())
+    start = FilterProgress(FilterMemory())
     context.estimates = await _followed(
         Kind.ESTIMATES, context.estimates, start, published, read, _after_estimates
     )
     return context.estimates.state
 
 
-def _remembered(book: ReleaseBook, epoch: int) -> Iterator[EpochState]:
+def _remembered(book: ReleaseLogState, epoch: int) -> Iterator[EpochState]:
     numbers = (number for number in sorted(book.epochs) if remembered_from(epoch) <= number < epoch)
     return (book.epochs[number] for number in numbers)
 
@@ -105,12 +105,12 @@ async def _bytes_of(context: JobContext, documents: Documents) -> tuple[bytes, b
 
 async def _followed(
     kind: Kind,
-    done: Followed[State],
-    start: Followed[State],
+    done: FilterProgress[State],
+    start: FilterProgress[State],
     published: Sequence[tuple[int, str, Documents]],
     read: Callable[[int, Documents], Awaitable[Content]],
     follow: Callable[[State, Content], State],
-) -> Followed[State]:
+) -> FilterProgress[State]:
     """The filter after all that was published; only what it has not followed yet is read."""
     ids = tuple(document for _, document, _ in published)
     if ids[: len(done.ids)] != done.ids:
@@ -122,7 +122,7 @@ async def _followed(
             state = await asyncio.to_thread(follow, state, content)
         except Exception as error:
             report_filter_failure(kind, number, error)
-    return Followed(state, ids)
+    return FilterProgress(state, ids)
 
 
 def report_filter_failure(kind: Kind, epoch: int, error: Exception) -> None:

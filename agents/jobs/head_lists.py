@@ -15,7 +15,7 @@ from blendstream.agents.jobs.epoch_schedule import BuildHeadList, next_head_list
 from blendstream.agents.jobs.estimates import empty_estimates
 from blendstream.agents.jobs.filter_memory import report_filter_failure, selection_memory
 from blendstream.agents.jobs.job_context import JobContext
-from blendstream.agents.jobs.release_step import Due, Made, Release
+from blendstream.agents.jobs.release_step import CommitContents, PendingRelease, ReleaseSpec
 from blendstream.blender.epoch_estimates import OptinRelease
 from blendstream.blender.over_time.epoch_memory import EpochMemory
 from blendstream.blender.profiles import build_head_list, prepare_head_list
@@ -23,11 +23,11 @@ from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import split
-from blendstream.streams.releases.entries import EpochOutcome, Kind, Shortfall
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.entries import EpochOutcome, IncompleteReason, Kind
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Stage
 from blendstream.streams.releases.optin_release import SelectionNumbers, write_optin_release
 from blendstream.streams.wire.head_list_document import MAX_HEAD_LIST_BYTES, HeadListDocument
 from blendstream.streams.wire.statements import head_list_quantity
@@ -46,10 +46,12 @@ class _Inputs:
     known: Sequence[Record]
     #: What was published before; `None` in `paper`, and in epochs opened by an older release.
     memory: EpochMemory | None
-    reasons: Sequence[Shortfall]
+    reasons: Sequence[IncompleteReason]
 
 
-async def _read(context: JobContext, due: Due[BuildHeadList]) -> _Inputs | Made:
+async def _read(
+    context: JobContext, due: PendingRelease[BuildHeadList]
+) -> _Inputs | CommitContents:
     """The counts of S and T, and the records that are public already."""
     state, plan = due.state, due.state.parameters.plan
     if state.graph_due:
@@ -58,7 +60,7 @@ async def _read(context: JobContext, due: Due[BuildHeadList]) -> _Inputs | Made:
     read = await due.counts.read_optin(state.epoch, due.seal.bounds, complete=due.complete)
     counts = read.counts
     due.participants = counts.selection_users + counts.estimation_users
-    reasons = [*due.move.reasons, *([Shortfall.RECORDS_LOST] if read.lost else [])]
+    reasons = [*due.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
     if due.participants < plan.min_optin_users:
         return _nothing_to_draw_from(state, counts, reasons)
     known = await _known_records(context, due.book, state)
@@ -71,7 +73,9 @@ async def _read(context: JobContext, due: Due[BuildHeadList]) -> _Inputs | Made:
     return _Inputs(counts, known, memory, reasons)
 
 
-async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -> Made:
+async def _draw(
+    context: JobContext, due: PendingRelease[BuildHeadList], inputs: _Inputs
+) -> CommitContents:
     """In a thread: it takes seconds."""
     plan, charged = due.state.parameters.plan, due.state.parameters.charge.clients
     release = await asyncio.to_thread(
@@ -97,7 +101,7 @@ async def _draw(context: JobContext, due: Due[BuildHeadList], inputs: _Inputs) -
 
 
 async def _known_records(
-    context: JobContext, book: ReleaseBook, state: EpochState
+    context: JobContext, book: ReleaseLogState, state: EpochState
 ) -> tuple[Record, ...]:
     """The records of the last published head list, all but those that it was the last to know.
 
@@ -118,8 +122,8 @@ def _released(
     state: EpochState,
     release: OptinRelease,
     reports_until_ms: int,
-    reasons: Sequence[Shortfall],
-) -> Made:
+    reasons: Sequence[IncompleteReason],
+) -> CommitContents:
     """What a drawn head list adds to the log."""
     parameters = state.parameters
     if release.head_list.listed == 0:
@@ -156,7 +160,7 @@ def _released(
         )
     ]
     if release.head_list.listed == 0:
-        why = [*reasons, Shortfall.EMPTY_HEAD_LIST]
+        why = [*reasons, IncompleteReason.EMPTY_HEAD_LIST]
         empty = split(
             "estimates",
             empty_estimates(
@@ -165,7 +169,7 @@ def _released(
         )
         documents.append(empty)
         added.append(entries.estimate_released(state.epoch, empty, EpochOutcome.EMPTY, why))
-    return Made(added, documents)
+    return CommitContents(added, documents)
 
 
 def _fitting(document: HeadListDocument) -> HeadListDocument:
@@ -190,26 +194,26 @@ def _fitting(document: HeadListDocument) -> HeadListDocument:
 
 
 def _nothing_to_draw_from(
-    state: EpochState, counts: OptinCounts, reasons: Sequence[Shortfall]
-) -> Made:
+    state: EpochState, counts: OptinCounts, reasons: Sequence[IncompleteReason]
+) -> CommitContents:
     """An empty publication instead of a head list: too few people took part."""
-    why = [*reasons, Shortfall.TOO_FEW_OPTIN_USERS]
+    why = [*reasons, IncompleteReason.TOO_FEW_OPTIN_USERS]
     document = split(
         "estimates",
         empty_estimates(
             state, why, counts.selection_users, counts.estimation_users, None
         ).to_bytes(),
     )
-    return Made(
+    return CommitContents(
         [entries.estimate_released(state.epoch, document, EpochOutcome.EMPTY, why)], [document]
     )
 
 
 #: The head list with the opt-in estimates; the epoch's empty publication if there is none. Of the
 #: documents only the head list is published: the opt-in release stays in the log.
-HEAD_LISTS = Release(
+HEAD_LISTS = ReleaseSpec(
     kind=Kind.HEAD_LISTS,
-    stem=Stem.OPTIN_RECORDS,
+    stem=InputStream.OPTIN_RECORDS,
     next_move=next_head_list,
     is_owed=lambda state: state.stage is Stage.SEALED,
     read=_read,

@@ -23,12 +23,12 @@ from blendstream.streams.budget.ledger import Cost, Limit
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.compacted_topics import PublishedMarks, Publisher
-from blendstream.streams.releases.entries import Kind, Shortfall
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.entries import IncompleteReason, Kind
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.filtered_estimates import FilterMemory
-from blendstream.streams.releases.log import ReleaseLog, StepObserver, unobserved
+from blendstream.streams.releases.log import ReleaseLog, StepObserver, no_op_observer
 from blendstream.streams.releases.seal_markers import SealMarkers
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings import Settings
@@ -37,11 +37,11 @@ from blendstream.streams.tables.stage_tables import StageTable, stage_table
 from blendstream.streams.version import version_of
 
 __all__ = [
-    "Followed",
-    "GivenUp",
-    "Instead",
+    "AbandonedRelease",
+    "ContextOverrides",
+    "FilterProgress",
     "JobContext",
-    "ReleaseDice",
+    "RandomnessSources",
     "limit_from",
     "versions",
 ]
@@ -55,7 +55,7 @@ def system_clock_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseDice:
+class RandomnessSources:
     """Where randomness comes from: noise for releases, a generator for the agreement test."""
 
     noise: Noise = field(default_factory=ExactNoise)
@@ -64,26 +64,26 @@ class ReleaseDice:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class AbandonedRelease:
     """A release that must not be tried again, and why."""
 
     epoch: int
-    reason: Shortfall
+    reason: IncompleteReason
     #: How many people's entries were read, 0 if that was not reached.
     participants: int
 
 
-class Instead(TypedDict, total=False):
+class ContextOverrides(TypedDict, total=False):
     """What a program hands in instead of the defaults of `JobContext`: all but `dice` for tests."""
 
     now_ms: Callable[[], int]
     brokers_ms: Callable[[int], int]
     observe: StepObserver
-    dice: ReleaseDice
+    dice: RandomnessSources
 
 
 @dataclass(frozen=True, slots=True)
-class Followed(Generic[State]):
+class FilterProgress(Generic[State]):
     """A filter over published documents, and the ids of those that it has followed."""
 
     state: State
@@ -106,17 +106,19 @@ class JobContext:
     #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
     #: clocks with it; here they are as they are.
     brokers_ms: Callable[[int], int] = lambda append_ms: append_ms
-    observe: StepObserver = unobserved
-    dice: ReleaseDice = field(default_factory=ReleaseDice)
+    observe: StepObserver = no_op_observer
+    dice: RandomnessSources = field(default_factory=RandomnessSources)
     #: A release that failed for good and is not in the log as such yet. Until it is, nothing of
     #: its kind is drawn.
-    given_up: dict[Kind, GivenUp] = field(default_factory=dict)
+    given_up: dict[Kind, AbandonedRelease] = field(default_factory=dict)
     #: Made of published documents, and made again from them where they are lost: see
     #: `agents.jobs.filter_memory`.
-    selection: Followed[RecordFilter] = field(
-        default_factory=lambda: Followed(RecordFilter.start())
+    selection: FilterProgress[RecordFilter] = field(
+        default_factory=lambda: FilterProgress(RecordFilter.start())
     )
-    estimates: Followed[FilterMemory] = field(default_factory=lambda: Followed(FilterMemory()))
+    estimates: FilterProgress[FilterMemory] = field(
+        default_factory=lambda: FilterProgress(FilterMemory())
+    )
 
     @classmethod
     def build(
@@ -124,7 +126,7 @@ class JobContext:
         settings: Settings,
         topics: Topics,
         redis: Client,
-        **instead: Unpack[Instead],
+        **instead: Unpack[ContextOverrides],
     ) -> JobContext:
         """Everything from the settings; nothing is asked of a server yet."""
         return cls(
@@ -145,7 +147,7 @@ class JobContext:
             **instead,
         )
 
-    def tables(self, stem: Stem) -> StageTable:
+    def tables(self, stem: InputStream) -> StageTable:
         prefix = self.settings.topics.prefix
         return stage_table(stem, self.redis, self.topics.of(stem).name, prefix=prefix)
 
@@ -153,11 +155,11 @@ class JobContext:
         """Which documents Redis says are in a topic."""
         return PublishedMarks(self.redis, self.settings.topics.prefix, topic)
 
-    def counts(self, stem: Stem, kind: Kind) -> SealedCounts:
+    def counts(self, stem: InputStream, kind: Kind) -> SealedCounts:
         """What was counted of one topic, for one kind of job."""
         return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
 
-    async def read_log(self) -> ReleaseBook:
+    async def read_log(self) -> ReleaseLogState:
         """The log to its end; raises when open epochs belong to other topics than the settings'."""
         book = await self.log.catch_up()
         topics = self.settings.topics

@@ -29,10 +29,10 @@ from blendstream.agents.jobs.epoch_lifecycle import Keeper
 from blendstream.agents.jobs.epoch_schedule import next_period
 from blendstream.agents.jobs.estimates import ESTIMATES
 from blendstream.agents.jobs.head_lists import HEAD_LISTS
-from blendstream.agents.jobs.job_context import Instead, JobContext, limit_from
+from blendstream.agents.jobs.job_context import ContextOverrides, JobContext, limit_from
 from blendstream.agents.jobs.leases import Lease
 from blendstream.agents.jobs.release_failures import ReleaseFailed
-from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
+from blendstream.agents.jobs.release_step import ReleaseSpec, publish_committed, release_step
 from blendstream.agents.process import reach_servers
 from blendstream.agents.server_probe import ServerWatch
 from blendstream.blender.profiles import prepare_head_list
@@ -43,7 +43,7 @@ from blendstream.streams.releases.blocked import OpenTransaction, find_blocked
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 
 __all__ = ["Jobs", "run_jobs"]
@@ -70,7 +70,7 @@ class Jobs:
         self.context = context
         self.clocks = BrokerClocks(allowed_s=context.settings.epoch.allowed_skew_s)
         keeper = Keeper(context)
-        releases: tuple[Release[Any, Any], ...] = (CLICK_GRAPHS, HEAD_LISTS, ESTIMATES)
+        releases: tuple[ReleaseSpec[Any, Any], ...] = (CLICK_GRAPHS, HEAD_LISTS, ESTIMATES)
         self._jobs = (
             _Job(Kind.KEEPER, _nothing, keeper.step),
             *(
@@ -97,7 +97,7 @@ class Jobs:
         )
 
     @classmethod
-    async def connect(cls, settings: Settings, **instead: Unpack[Instead]) -> Jobs:
+    async def connect(cls, settings: Settings, **instead: Unpack[ContextOverrides]) -> Jobs:
         """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
         _, topics, redis = await reach_servers(settings)
         context = JobContext.build(settings, topics, redis, **instead)
@@ -105,7 +105,7 @@ class Jobs:
         plan, limit = plan_from(settings), limit_from(settings)
         fresh = Ledger()
         _, period = await asyncio.to_thread(next_period, None, None, plan, 0)
-        fresh.refusal(plan.charge(fresh, limit, 0, 0, period), limit)
+        fresh.check_charge(plan.charge(fresh, limit, 0, 0, period), limit)
         return cls(context)
 
     @property
@@ -134,7 +134,7 @@ class Jobs:
             blocked = self._blocked
             if (was is None) != (blocked is None):
                 event = "release_log_unblocked" if blocked is None else "release_log_blocked"
-                log.error(event, extra={"advice": Known(blocked.sentence() if blocked else "")})
+                log.error(event, extra={"advice": SafeText(blocked.sentence() if blocked else "")})
             metrics.tell_blocked(blocked)
             await asyncio.sleep(every_s)
 
@@ -200,7 +200,7 @@ class Jobs:
                 metrics.FAILURES.labels(job.kind).inc()
                 log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
                 back_off_s = _MOST_BACK_OFF_S
-            metrics.tell_lease(job.kind, held=lease.held)
+            metrics.set_lease_gauge(job.kind, held=lease.held)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), back_off_s)
 
@@ -208,12 +208,12 @@ class Jobs:
         had_it = lease.held
         if not await lease.hold():
             return
-        metrics.tell_lease(job.kind, held=True)
+        metrics.set_lease_gauge(job.kind, held=True)
         renewing = asyncio.create_task(self._renew(job.kind, lease))
         try:
             if not had_it:
                 log.info("lease_taken", extra={"kind": job.kind})
-                await self.context.log.settle(job.kind)
+                await self.context.log.fence_and_read(job.kind)
             await job.publish()
             while not self._stopping.is_set() and self.clocks.ok and await job.step():
                 metrics.STEPS.labels(job.kind).inc()
@@ -232,7 +232,7 @@ class Jobs:
     async def _give_up(self, kind: Kind, lease: Lease) -> None:
         """Leave the lease to a process whose clock is right."""
         if lease.held:
-            log.error("lease_given_up", extra={"kind": kind, "reason": Known("clock")})
+            log.error("lease_given_up", extra={"kind": kind, "reason": SafeText("clock")})
         await lease.leave()
 
     async def _show(self) -> None:
@@ -269,14 +269,14 @@ class Jobs:
                     log.warning("lease_lost", extra={"kind": kind})
             except Exception as error:
                 log.warning("lease_not_renewed", extra={"kind": kind}, exc_info=error)
-            metrics.tell_lease(kind, held=lease.held)
+            metrics.set_lease_gauge(kind, held=lease.held)
 
 
 async def _nothing() -> bool:
     return False
 
 
-def run_jobs(settings: Settings, **instead: Unpack[Instead]) -> NoReturn:
+def run_jobs(settings: Settings, **instead: Unpack[ContextOverrides]) -> NoReturn:
     """Run the jobs until SIGTERM or SIGINT, and end the process.
 
     `dice` is for a program of your own that prefers another exact noise

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from blendstream.streams.budget.ledger import GROUPS, Limit
 from blendstream.streams.releases.blocked import OpenTransaction
 from blendstream.streams.releases.entries import Entry, EpochOutcome, Kind
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Seal, Stage
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Seal, Stage
 from blendstream.streams.tables.redis_files import NotRewritten
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 from blendstream.streams.wire.estimates_document import EstimatesDocument
@@ -34,10 +34,10 @@ __all__ = [
     "STEPS",
     "count_released",
     "finalized",
+    "set_lease_gauge",
     "show",
     "show_publications",
     "tell_blocked",
-    "tell_lease",
 ]
 
 JOBS = process_registry()
@@ -79,7 +79,7 @@ LOG_BLOCKED = _process.gauge(
     offset=[""],
 )
 FINALIZE_SECONDS = _process.histogram(
-    "blender_finalize_seconds",
+    "blender_release_latency_seconds",
     "From the seal to the committed release.",
     # Coarse on purpose: how long a draw takes depends on raw data.
     buckets=(10, 60, 300, 900, 3600),
@@ -175,7 +175,7 @@ _KEEPING = _WhileKeeping()
 JOBS.register(_KEEPING)
 
 
-def tell_lease(kind: Kind, *, held: bool) -> None:
+def set_lease_gauge(kind: Kind, *, held: bool) -> None:
     """Whether this process holds a lease. Without the keeper's it no longer follows the log."""
     LEASE_HELD.labels(kind).set(held)
     if kind is Kind.KEEPER and not held:
@@ -204,7 +204,7 @@ def finalized(kind: Kind, seal: Seal | None, now_ms: int) -> None:
         FINALIZE_SECONDS.labels(kind).observe(max(0, now_ms - seal.at_ms) / 1000)
 
 
-def show(book: ReleaseBook, limit: Limit, now_ms: int) -> None:
+def show(book: ReleaseLogState, limit: Limit, now_ms: int) -> None:
     """Set the gauges from the log, which the keeper has just followed to its end."""
     _KEEPING.following = True
     KEPT_AT.set(now_ms / 1000)
@@ -267,7 +267,7 @@ def _show_outcomes(states: list[EpochState]) -> None:
         LAST_OUTCOME.labels(name).set(name == ended)
 
 
-def _show_budget(book: ReleaseBook, limit: Limit) -> None:
+def _show_budget(book: ReleaseLogState, limit: Limit) -> None:
     last = book.last
     for group in GROUPS:
         most = limit.of(group)

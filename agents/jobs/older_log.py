@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from blendstream.agents.jobs.job_context import JobContext
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases.compacted_topics import read_publications
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
 
 __all__ = ["OlderLogCheck", "PublishedSince", "published_since"]
@@ -29,7 +29,7 @@ class OlderLogCheck:
         self._context = context
         self._read_topic = False
 
-    async def refuse(self, book: ReleaseBook) -> None:
+    async def refuse(self, book: ReleaseLogState) -> None:
         """Raise `StoreMismatch` if something was published that this log knows nothing of."""
         last, context = book.last, self._context
         if last is None:
@@ -61,7 +61,7 @@ class PublishedSince:
     windows_ms: frozenset[int]
 
 
-async def published_since(context: JobContext, book: ReleaseBook) -> PublishedSince:
+async def published_since(context: JobContext, book: ReleaseLogState) -> PublishedSince:
     """Read the topics of results, and their marks in Redis, for epochs after the log's last."""
     last, topics = book.last, context.topics
     if last is None:

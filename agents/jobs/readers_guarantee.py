@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blendstream.blender.over_time.shuffled_reports import HiddenAmong, readers_epsilon
+from blendstream.blender.over_time.shuffled_reports import ShuffleBound, readers_epsilon
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.cells import HeadList
 from blendstream.streams.budget.epoch_plan import EpochParameters
@@ -43,7 +43,7 @@ def readers_guarantee(
     if reports == 0:
         return None
     delta, own = parameters.plan.privacy.delta, parameters.charge.clients
-    hidden = HiddenAmong.among(randomizer_for(head_list), reports)
+    hidden = ShuffleBound.among(randomizer_for(head_list), reports)
     epochs = _epochs_of_a_client(parameters)
 
     def at_most(times: int) -> float:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.releases.log import CommitRefused
 
-__all__ = ["FAILURES", "FailureRule", "Progress", "ReleaseFailed", "Then", "rule_for"]
+__all__ = ["FAILURES", "FailureAction", "FailureRule", "Progress", "ReleaseFailed", "rule_for"]
 
 
 class ReleaseFailed(BlenderError):
@@ -31,7 +31,7 @@ class Progress(enum.Enum):
     COMMITTED = enum.auto()
 
 
-class Then(enum.Enum):
+class FailureAction(enum.Enum):
     """What the job does about a failure."""
 
     LOG_DECIDES = "the draw is thrown away, the log decides"
@@ -47,9 +47,9 @@ class FailureRule:
     failure: str
     error: type[Exception]
     progress: frozenset[Progress]
-    then: Then
+    then: FailureAction
     #: What the publication or the abandoned epoch says when it is given up.
-    reason: Shortfall | None
+    reason: IncompleteReason | None
     because: str
 
 
@@ -61,31 +61,31 @@ FAILURES: tuple[FailureRule, ...] = (
     FailureRule(
         "a crash, an outage, a fence, or doubt about the commit",
         StoreUnavailable, _NOT_COMMITTED,
-        Then.LOG_DECIDES, None,
+        FailureAction.LOG_DECIDES, None,
         "none of these knows anything of the noise",
     ),
     FailureRule(
         "anything, after the commit was read back",
         Exception, frozenset({Progress.COMMITTED}),
-        Then.PUBLISH, None,
+        FailureAction.PUBLISH, None,
         "the log has it, and publishing may be repeated",
     ),
     FailureRule(
         "the broker refused the commit for good",
         CommitRefused, _NOT_COMMITTED,
-        Then.GIVE_UP, Shortfall.COMMIT_REFUSED,
+        FailureAction.GIVE_UP, IncompleteReason.COMMIT_REFUSED,
         _REDRAWN,
     ),
     FailureRule(
         "anything else, while drawing or between drawing and commit",
         Exception, frozenset({Progress.DRAWING}),
-        Then.GIVE_UP, Shortfall.DRAW_FAILED,
+        FailureAction.GIVE_UP, IncompleteReason.DRAW_FAILED,
         _REDRAWN,
     ),
     FailureRule(
         "anything else, before noise was drawn, or in the estimates, which draw none",
         Exception, frozenset({Progress.NOTHING_DRAWN}),
-        Then.TRY_AGAIN, Shortfall.JOB_FAILED,
+        FailureAction.TRY_AGAIN, IncompleteReason.JOB_FAILED,
         "nothing was drawn: the cause may be repaired, and no epoch waits for ever",
     ),
 )  # fmt: skip

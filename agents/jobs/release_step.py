@@ -1,7 +1,7 @@
 """One step of a job that releases: look, fence, read, draw, commit, publish.
 
 `release_step` is that order, once for all kinds of releases. What differs between head lists,
-estimates and click graphs is a `Release`.
+estimates and click graphs is a `ReleaseSpec`.
 
 Promises: noise is drawn once for a release that anyone sees. Nothing follows from a commit before
 the job has read it back. What a failure means is the table in `release_failures`.
@@ -21,20 +21,32 @@ from blendstream.agents.jobs.epoch_schedule import (
     Positions,
     Wait,
 )
-from blendstream.agents.jobs.job_context import GivenUp, JobContext
+from blendstream.agents.jobs.job_context import AbandonedRelease, JobContext
 from blendstream.agents.jobs.metrics import finalized
-from blendstream.agents.jobs.release_failures import Progress, ReleaseFailed, Then, rule_for
+from blendstream.agents.jobs.release_failures import (
+    FailureAction,
+    Progress,
+    ReleaseFailed,
+    rule_for,
+)
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.documents import DocumentReference, StoredDocument
-from blendstream.streams.releases.entries import Entry, Kind, Shortfall
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Seal
+from blendstream.streams.releases.entries import Entry, IncompleteReason, Kind
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Seal
 from blendstream.streams.releases.sealed_counts import SealedCounts
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
-__all__ = ["Due", "Made", "Release", "publish_committed", "release_step", "write_down_given_up"]
+__all__ = [
+    "CommitContents",
+    "PendingRelease",
+    "ReleaseSpec",
+    "publish_committed",
+    "record_abandonment",
+    "release_step",
+]
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +54,10 @@ Move = TypeVar("Move", bound=BuildHeadList | BuildEstimates | BuildClickGraph)
 Inputs = TypeVar("Inputs")
 
 #: Why an epoch was given up, as an operator reads it.
-_GIVEN_UP: Mapping[Shortfall, str] = {
-    Shortfall.COMMIT_REFUSED: "Kafka refused the release for good; see the log of the jobs",
-    Shortfall.DRAW_FAILED: "the draw failed and is not repeated; see the log of the jobs",
-    Shortfall.JOB_FAILED: "the job failed until the deadline; see the log of the jobs",
+_GIVEN_UP: Mapping[IncompleteReason, str] = {
+    IncompleteReason.COMMIT_REFUSED: "Kafka refused the release for good; see the log of the jobs",
+    IncompleteReason.DRAW_FAILED: "the draw failed and is not repeated; see the log of the jobs",
+    IncompleteReason.JOB_FAILED: "the job failed until the deadline; see the log of the jobs",
 }
 #: An epoch with a published document, while the log has no release of it.
 _SEEN = "a document of this epoch is published and its release is not in the log; not drawn again"
@@ -55,12 +67,12 @@ _SEEN = "a document of this epoch is published and its release is not in the log
 
 
 @dataclass(slots=True)
-class Due(Generic[Move]):
+class PendingRelease(Generic[Move]):
     """A release that is due: what to do, for which epoch, from which entries and counts."""
 
     move: Move
     #: All that is in the log.
-    book: ReleaseBook
+    book: ReleaseLogState
     state: EpochState
     #: Of the epoch's entries that the release is made of.
     seal: Seal
@@ -71,42 +83,42 @@ class Due(Generic[Move]):
     @property
     def complete(self) -> bool:
         """Whether every partition is counted up to the seal."""
-        return Shortfall.NOT_ALL_COUNTED not in self.move.reasons
+        return IncompleteReason.NOT_ALL_COUNTED not in self.move.reasons
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CommitContents:
     """What one commit adds to the log."""
 
     entries: Sequence[Entry]
     documents: Sequence[StoredDocument] = ()
 
 
-def _abandon_epoch(state: EpochState, failed: GivenUp) -> Made:
+def _abandon_epoch(state: EpochState, failed: AbandonedRelease) -> CommitContents:
     """End the epoch, because its release failed for good."""
-    return Made([entries.epoch_abandoned(state.epoch, _GIVEN_UP[failed.reason])])
+    return CommitContents([entries.epoch_abandoned(state.epoch, _GIVEN_UP[failed.reason])])
 
 
 @dataclass(frozen=True, slots=True)
-class Release(Generic[Move, Inputs]):
+class ReleaseSpec(Generic[Move, Inputs]):
     """What differs between the kinds of releases."""
 
     kind: Kind
     #: Whose counts it is made of.
-    stem: Stem
+    stem: InputStream
     #: What is due, or why nothing is.
-    next_move: Callable[[ReleaseBook, Positions, int], Move | Wait]
+    next_move: Callable[[ReleaseLogState, Positions, int], Move | Wait]
     #: Whether an epoch still owes this release.
     is_owed: Callable[[EpochState], bool]
     #: Everything it is made of; or what to commit, if there is too little to draw from.
-    read: Callable[[JobContext, Due[Move]], Awaitable[Inputs | Made]]
+    read: Callable[[JobContext, PendingRelease[Move]], Awaitable[Inputs | CommitContents]]
     #: The only function that touches noise; never called twice for a release that anyone sees.
-    draw: Callable[[JobContext, Due[Move], Inputs], Awaitable[Made]]
+    draw: Callable[[JobContext, PendingRelease[Move], Inputs], Awaitable[CommitContents]]
     #: The committed document that is to be published, if there is one, and where.
     document: Callable[[EpochState], DocumentReference | None]
     topic: Callable[[Topics], str]
     #: What to write to the log when this release failed for good.
-    give_up: Callable[[EpochState, GivenUp], Made] = _abandon_epoch
+    give_up: Callable[[EpochState, AbandonedRelease], CommitContents] = _abandon_epoch
     #: Whether people's privacy rests on noise that this release draws.
     draws_noise: bool = True
 
@@ -114,10 +126,10 @@ class Release(Generic[Move, Inputs]):
 # --- the step ------------------------------------------------------------------------------------
 
 
-async def release_step(context: JobContext, release: Release[Move, Inputs]) -> bool:
+async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> bool:
     """Make the release of this kind that is due, if one is; whether it did."""
     kind = release.kind
-    await write_down_given_up(context, release)
+    await record_abandonment(context, release)
 
     # Look. A turn ends what others of its kind have open, so none is started only to look.
     counts = context.counts(release.stem, kind)
@@ -131,9 +143,13 @@ async def release_step(context: JobContext, release: Release[Move, Inputs]) -> b
         if isinstance(move, Wait):
             return False
         state = turn.book.epochs[move.epoch]
-        seal = state.reports_sealed if release.stem is Stem.CLIENT_REPORTS else state.records_sealed
+        seal = (
+            state.reports_sealed
+            if release.stem is InputStream.CLIENT_REPORTS
+            else state.records_sealed
+        )
         assert seal is not None
-        due = Due(move, turn.book, state, seal, counts)
+        due = PendingRelease(move, turn.book, state, seal, counts)
         if release.draws_noise and await _is_published(context, release, due):
             await turn.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
             log.error("epoch_abandoned", extra={"epoch": move.epoch, "kind": kind})
@@ -144,7 +160,7 @@ async def release_step(context: JobContext, release: Release[Move, Inputs]) -> b
             # Read the counts and what was released before.
             inputs = await release.read(context, due)
             # Draw, once, outside any transaction.
-            if isinstance(inputs, Made):
+            if isinstance(inputs, CommitContents):
                 made = inputs
             else:
                 await context.observe(f"{kind.value}.before_drawing")
@@ -164,9 +180,9 @@ async def release_step(context: JobContext, release: Release[Move, Inputs]) -> b
         log.info(
             "entry_committed",
             extra={
-                "kind": Known(entry["entry"]),
+                "kind": SafeText(entry["entry"]),
                 "epoch": move.epoch,
-                "status": Known(entry.get("outcome", "released")),
+                "status": SafeText(entry.get("outcome", "released")),
             },
         )
 
@@ -178,15 +194,17 @@ async def release_step(context: JobContext, release: Release[Move, Inputs]) -> b
 
 async def _fail(
     context: JobContext,
-    release: Release[Move, Inputs],
-    due: Due[Move],
+    release: ReleaseSpec[Move, Inputs],
+    due: PendingRelease[Move],
     error: Exception,
     progress: Progress,
 ) -> None:
     """Do what the table says. Returns if the failure is to be raised as it is."""
     rule = rule_for(error, progress)
     deadline_ms = due.seal.at_ms + due.state.parameters.counting_deadline_ms
-    if rule.reason is None or (rule.then is Then.TRY_AGAIN and context.now_ms() < deadline_ms):
+    if rule.reason is None or (
+        rule.then is FailureAction.TRY_AGAIN and context.now_ms() < deadline_ms
+    ):
         return
     epoch = due.state.epoch
     log.error(
@@ -194,14 +212,14 @@ async def _fail(
         extra={"kind": release.kind, "epoch": epoch, "reason": rule.reason},
         exc_info=error,
     )
-    context.given_up[release.kind] = GivenUp(epoch, rule.reason, due.participants)
-    await write_down_given_up(context, release)
+    context.given_up[release.kind] = AbandonedRelease(epoch, rule.reason, due.participants)
+    await record_abandonment(context, release)
     raise ReleaseFailed(
         f"the release of epoch {epoch} failed and was given up; the next epoch continues"
     ) from error
 
 
-async def write_down_given_up(context: JobContext, release: Release[Move, Inputs]) -> None:
+async def record_abandonment(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> None:
     """Commit that a release was given up, if that is still to be done."""
     failed = context.given_up.get(release.kind)
     if failed is None:
@@ -218,7 +236,7 @@ async def write_down_given_up(context: JobContext, release: Release[Move, Inputs
 
 
 async def _is_published(
-    context: JobContext, release: Release[Move, Inputs], due: Due[Move]
+    context: JobContext, release: ReleaseSpec[Move, Inputs], due: PendingRelease[Move]
 ) -> bool:
     """Whether the release's topic, or Redis, has a document of this epoch already.
 
@@ -233,7 +251,7 @@ async def _is_published(
     return epoch in await read_publications(kafka, topic, [epoch], since_ms)
 
 
-async def publish_committed(context: JobContext, release: Release[Move, Inputs]) -> bool:
+async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> bool:
     """Write every committed document that may not be in its topic yet; whether there was one.
 
     Releases of one topic may be committed by two kinds of jobs and in any order, and any of them
@@ -252,7 +270,7 @@ async def publish_committed(context: JobContext, release: Release[Move, Inputs])
         data = await context.log.read_document(document)
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
-        log.info("document_published", extra={"epoch": epoch, "topic": Known(topic)})
+        log.info("document_published", extra={"epoch": epoch, "topic": SafeText(topic)})
     # The book forgets epochs that are long over; their marks are not needed again. A mark beyond
     # its last epoch tells that the log is an older copy (`older_log`).
     last = max(book.epochs, default=-1)

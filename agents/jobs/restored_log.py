@@ -19,13 +19,13 @@ from blendstream.agents.jobs.epoch_schedule import PERIOD_FIELDS, affordable_epo
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan
 from blendstream.streams.budget.ledger import Limit
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 
 __all__ = ["lost_epochs"]
 
 
 def lost_epochs(
-    book: ReleaseBook, plan: EpochPlan, limit: Limit, until_ms: int, *, epochs_ahead: int = 1,
+    book: ReleaseLogState, plan: EpochPlan, limit: Limit, until_ms: int, *, epochs_ahead: int = 1,
     published_through: int = -1, published_windows_ms: Collection[int] = (),
 ) -> list[EpochParameters]:  # fmt: skip
     """List the epochs that a log restored from an older copy may lack: as many as the service can
@@ -63,7 +63,7 @@ def lost_epochs(
                 f"leave no room for epoch {number}: put back the limits that were in force"
             )
         found.append(parameters)
-        ledger, last = ledger.charged(parameters.charge), parameters
+        ledger, last = ledger.with_charge(parameters.charge), parameters
     until = limit.period_of(until_ms // 1000)
     return _without_doubtful_period([_charged_late(each, until) for each in found], known)
 

@@ -20,7 +20,7 @@ from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.kafka.kafka_clients import librdkafka_settings
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry, Kind
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.log_consumer import LogConsumer
 
 __all__ = ["abandon_aborted"]
@@ -51,7 +51,7 @@ async def abandon_aborted(context: JobContext, offset: int) -> None:
             say(f"abandoned, since a draw of theirs was lost: epochs {', '.join(map(str, lost))}")
 
 
-def _lost_draws(book: ReleaseBook, aborted: Sequence[Entry]) -> list[int]:
+def _lost_draws(book: ReleaseLogState, aborted: Sequence[Entry]) -> list[int]:
     """Unfinished epochs whose noise was drawn for an entry that was aborted."""
     drawn = {(entry.get("entry"), entry.get("epoch")) for entry in aborted}
     return [

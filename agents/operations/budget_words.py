@@ -92,8 +92,8 @@ def _affordable(
             start_s = first_s + done * settings.epoch.window_s
             charge = of_epoch.charge(charged[done], limit, number + done, start_s, period)
             if done == epochs - 1:
-                return charged[done].refusal(charge, limit) is None
-            charged.append(charged[done].charged(charge))
+                return charged[done].check_charge(charge, limit) is None
+            charged.append(charged[done].with_charge(charge))
             begun.append((of_epoch, period))
 
     low, high = 0, windows + 1  # `low` are paid for, `high` are not or were not asked for.

@@ -205,7 +205,7 @@ def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int])
         return fix(
             "replication",
             f"topics.replication is {wanted.replication}, found {counted(brokers, 'broker')}; add "
-            "brokers, or set topics.one_node = true for a set-up whose data may be lost",
+            "brokers, or set topics.allow_single_broker = true for a set-up whose data may be lost",
         )
     few = sorted(name for name, number in copies.items() if number < wanted.replication)
     if few:
@@ -215,10 +215,11 @@ def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int])
             f"of {counted(len(few), 'topic')} ({', '.join(few)}); the setting applies to topics "
             "when they are created: add copies to these with kafka-reassign-partitions.sh",
         )
-    if wanted.one_node:
+    if wanted.allow_single_broker:
         return note(
             "replication",
-            "topics.one_node is set: losing one disk loses everything; not for production",
+            "topics.allow_single_broker is set: losing one disk loses everything; not for "
+            "production",
         )
     return ok("replication", f"{wanted.replication} copies, {counted(brokers, 'broker')}")
 

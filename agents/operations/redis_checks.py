@@ -74,7 +74,7 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         yield ok("persistence", "append-only file is on")
     else:
         yield Finding(
-            Grade.NOTE if settings.topics.one_node else Grade.FIX,
+            Grade.NOTE if settings.topics.allow_single_broker else Grade.FIX,
             "persistence",
             "appendonly is off: a restart of Redis counts everything again from Kafka; set "
             "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",

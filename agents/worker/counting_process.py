@@ -31,12 +31,12 @@ from blendstream.agents.worker.faust_app import CountingApp
 from blendstream.agents.worker.topic_counter import TopicCounter
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.redis import Client
 from blendstream.streams.tables.stage_tables import stage_table
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["Worker", "run_worker"]
 
@@ -77,8 +77,8 @@ class Worker:
         app = CountingApp(settings, group=f"{prefix}.worker.v{settings.topics.version}")
         counters = []
         for stem, judge in (
-            (Stem.OPTIN_RECORDS, judge_optin_records),
-            (Stem.CLIENT_REPORTS, judge_reports),
+            (InputStream.OPTIN_RECORDS, judge_optin_records),
+            (InputStream.CLIENT_REPORTS, judge_reports),
         ):
             topic = topics.of(stem)
             counter = TopicCounter(
@@ -128,7 +128,7 @@ class Worker:
                 await asyncio.wait_for(self._stopping.wait(), _LOOK_EVERY_S)
                 return None
             if (unfit := self._unfit()) is not None:
-                log.error("worker_exits", extra={"reason": Known(unfit)})
+                log.error("worker_exits", extra={"reason": SafeText(unfit)})
                 return unfit
 
     def stop(self) -> None:

@@ -25,8 +25,8 @@ from blendstream.blender.paper.user_groups import partition_users
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.record import MAX_QUERY_BYTES, MAX_URL_BYTES
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Share, Stem
-from blendstream.streams.releases.epoch_state import EpochState, HeadListRelease, ReleaseBook
+from blendstream.streams.names import InputStream, OptinSubgroup
+from blendstream.streams.releases.epoch_state import EpochState, HeadListRelease, ReleaseLogState
 from blendstream.streams.releases.reader import UnknownFrame
 from blendstream.streams.tables.batch_verdict import (
     MAX_DEAD_LETTERS,
@@ -45,17 +45,17 @@ __all__ = [
 ]
 
 
-def unknown_to(book: ReleaseBook, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
+def unknown_to(book: ReleaseLogState, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
     """Frames that name an epoch or head list that the book does not have (yet)."""
     unknown = []
     for delivery in deliveries:
         frame = delivery.frame
         if isinstance(frame, ReportFrame):
             known = book.reported_on(frame.head_list_id) is not None
-            stem = Stem.CLIENT_REPORTS
+            stem = InputStream.CLIENT_REPORTS
         elif isinstance(frame, OptinFrame):
             known = frame.epoch in book.epochs
-            stem = Stem.OPTIN_RECORDS
+            stem = InputStream.OPTIN_RECORDS
         else:
             continue
         if not known and not book.is_past(frame.epoch, stem):
@@ -66,14 +66,14 @@ def unknown_to(book: ReleaseBook, deliveries: Iterable[Delivery]) -> list[Unknow
 def judge_reports(
     partition: int,
     deliveries: Sequence[Delivery],
-    book: ReleaseBook,
+    book: ReleaseLogState,
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
     """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
     verdict = BatchVerdict()
     accepted: dict[int, tuple[HeadListRelease, list[Delivery]]] = {}
-    past = book.released_through(Stem.CLIENT_REPORTS)
+    past = book.released_through(InputStream.CLIENT_REPORTS)
     for delivery in deliveries:
         frame = delivery.frame
         if not isinstance(frame, ReportFrame):
@@ -90,7 +90,7 @@ def judge_reports(
         if epoch.epoch != frame.epoch:
             verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
             continue
-        if _untimely(verdict, epoch, Stem.CLIENT_REPORTS, partition, delivery, len(frame)):
+        if _untimely(verdict, epoch, InputStream.CLIENT_REPORTS, partition, delivery, len(frame)):
             continue
         head_list = epoch.head_list
         assert head_list is not None, "the list was found by its id"
@@ -138,7 +138,7 @@ def _count_reports(
 def judge_optin_records(
     partition: int,
     deliveries: Sequence[Delivery],
-    book: ReleaseBook,
+    book: ReleaseLogState,
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
@@ -152,11 +152,13 @@ def judge_optin_records(
             continue
         epoch = book.epochs.get(frame.epoch)
         if epoch is None:
-            if book.is_past(frame.epoch, Stem.OPTIN_RECORDS):
+            if book.is_past(frame.epoch, InputStream.OPTIN_RECORDS):
                 verdict.late += len(frame)
             else:
                 verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
-        elif not _untimely(verdict, epoch, Stem.OPTIN_RECORDS, partition, delivery, len(frame)):
+        elif not _untimely(
+            verdict, epoch, InputStream.OPTIN_RECORDS, partition, delivery, len(frame)
+        ):
             accepted.setdefault(epoch.epoch, (epoch, []))[1].append(delivery)
     for number, (epoch, frames) in accepted.items():
         _count_records(verdict, epoch, frames, keys[number], seen[number])
@@ -195,7 +197,7 @@ def _count_records(
         if fault.any():
             _letters(verdict, deliveries, np.flatnonzero(fault), reason)
             left = keep(~fault[left], reason)
-    left = keep(shares[left] < len(Share), Refusal.MALFORMED)
+    left = keep(shares[left] < len(OptinSubgroup), Refusal.MALFORMED)
     left = keep(slots[left] < per_user, Refusal.OVER_LIMIT)
     # Departure: T counts slot 0 only (docs/decisions/0110-one-quantity.md).
     left = keep((shares[left] != _T) | (slots[left] == 0), Refusal.SPARE)
@@ -206,7 +208,7 @@ def _count_records(
     tally.fingerprints.append(fingerprints[new])
     left = keep(new, Refusal.DUPLICATE)
     # Before repeated records are refused: the number of users must not depend on their records.
-    for number, share in enumerate(Share):
+    for number, share in enumerate(OptinSubgroup):
         first = (shares[left] == number) & (slots[left] == 0)
         tally.users[share] += int(np.count_nonzero(first))
     tally.none += int(np.count_nonzero(none[left]))
@@ -221,13 +223,13 @@ def _count_records(
         new = seen.add(copies)
         tally.fingerprints.append(copies[new])
         left = keep(new, Refusal.REPEATED)
-    for number, share in enumerate(Share):
+    for number, share in enumerate(OptinSubgroup):
         records = Counter(texts.of_entries(left[shares[left] == number]))
         if records:
             tally.records[share] = records
 
 
-_T: Final = list(Share).index(Share.T)
+_T: Final = list(OptinSubgroup).index(OptinSubgroup.T)
 
 
 def _shares(
@@ -243,13 +245,13 @@ def _shares(
         shares = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
         return np.array(shares, dtype=np.intp)
     points = siphash(keys.share, contributors)
-    return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in Share])
+    return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in OptinSubgroup])
 
 
 def _untimely(
     verdict: BatchVerdict,
     epoch: EpochState,
-    stem: Stem,
+    stem: InputStream,
     partition: int,
     delivery: Delivery,
     entries: int,

@@ -43,10 +43,10 @@ from blendstream.agents.worker.topic_counter import OnRefused, TopicCounter
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.kafka.aiokafka_internals import coordination_ended, set_fetch_wait
 from blendstream.streams.kafka.kafka_clients import ssl_context
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings import Settings
 from blendstream.streams.settings.sections import KafkaSettings, WorkerSettings
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 from blendstream.streams.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["CountingApp", "batches"]
@@ -200,7 +200,7 @@ class CountingApp(faust.App):
                 async for messages in taken:
                     summary = await counter.count(messages, refused)
                     if summary.total():  # A frame may hold nothing but the mark of a seal.
-                        reports = stem is Stem.CLIENT_REPORTS
+                        reports = stem is InputStream.CLIENT_REPORTS
                         event = "client_reports_counted" if reports else "optin_records_counted"
                         log.info(event, extra=dict(summary))
 
@@ -259,7 +259,7 @@ class CountingApp(faust.App):
         for tp in sorted(waiting):
             log.warning(
                 "partition_not_taken_up",
-                extra={"topic": Known(tp.topic), "partition": tp.partition},
+                extra={"topic": SafeText(tp.topic), "partition": tp.partition},
             )
         return offsets
 
@@ -276,7 +276,7 @@ class CountingApp(faust.App):
         except (FaustError, KafkaError, TimeoutError):
             log.warning(
                 "seek_failed",
-                extra={"topic": Known(topic), "partition": partition},
+                extra={"topic": SafeText(topic), "partition": partition},
                 exc_info=True,
             )
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from blendstream.blender.values.errors import BlenderError
 
 __all__ = [
-    "Stop",
+    "PartitionHalt",
     "StopReason",
     "half_applied",
     "key_missing",
@@ -42,7 +42,7 @@ class StopReason(enum.StrEnum):
     KEY_MISSING = "key_missing"
 
 
-class Stop(BlenderError):
+class PartitionHalt(BlenderError):
     """Counting this partition must not continue, unless `over` returns True later."""
 
     def __init__(
@@ -53,16 +53,16 @@ class Stop(BlenderError):
         self.over = over
 
 
-def topic_recreated() -> Stop:
-    return Stop(
+def topic_recreated() -> PartitionHalt:
+    return PartitionHalt(
         StopReason.TOPIC_RECREATED,
         "must belong to the topic that Redis has counted, but the topic was deleted and recreated, "
         "so Redis's offsets no longer match. Raise topics.version, or run `blendstream rebuild`",
     )
 
 
-def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]) -> Stop:
-    return Stop(
+def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.OFFSET_BEYOND_END,
         f"must end at or after offset {offset}, which Redis has counted, but no broker has more "
         f"than {end}. If a broker is cut off, counting resumes by itself when the others answer. "
@@ -72,8 +72,8 @@ def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]
     )
 
 
-def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) -> Stop:
-    return Stop(
+def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.LOG_BEHIND,
         f"has a frame at offset {offset} whose gateway had read the release log up to {position}, "
         "further than this worker can read it. If a broker is cut off, counting resumes by itself "
@@ -84,16 +84,16 @@ def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) 
     )
 
 
-def partitions_changed(wanted: int, actual: int) -> Stop:
-    return Stop(
+def partitions_changed(wanted: int, actual: int) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.PARTITIONS_CHANGED,
         f"must be one of {wanted}, but the topic now has {actual}; a contributor would be counted "
         "in two of them. Raise topics.version to move to a new topic at an epoch's boundary",
     )
 
 
-def newer_frame(version: int, offset: int) -> Stop:
-    return Stop(
+def newer_frame(version: int, offset: int) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.NEWER_FRAME,
         f"must hold frames of a version this release reads, but has version {version} at offset "
         f"{offset}; upgrade the workers, then start again. If no release writes that version, the "
@@ -101,16 +101,16 @@ def newer_frame(version: int, offset: int) -> Stop:
     )
 
 
-def half_applied(offset: int) -> Stop:
-    return Stop(
+def half_applied(offset: int) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.HALF_APPLIED,
         f"must not be counted further: the batch up to offset {offset} was only partly stored, "
         "because Redis failed inside a script. Repair Redis, then run `blendstream rebuild`",
     )
 
 
-def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> Stop:
-    return Stop(
+def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.STORE_REFUSED,
         "must continue with the epochs that are open in the release log, but Redis says that all "
         f"up to {through} are released; this is another installation's Redis, or epochs were "
@@ -119,12 +119,12 @@ def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> Stop
     )
 
 
-def store_refused(why: str) -> Stop:
-    return Stop(
+def store_refused(why: str) -> PartitionHalt:
+    return PartitionHalt(
         StopReason.STORE_REFUSED,
         f"cannot be stored: {why}. Correct that key or permission, then restart the worker",
     )
 
 
-def key_missing(why: str) -> Stop:
-    return Stop(StopReason.KEY_MISSING, f"cannot be judged: {why}")
+def key_missing(why: str) -> PartitionHalt:
+    return PartitionHalt(StopReason.KEY_MISSING, f"cannot be judged: {why}")

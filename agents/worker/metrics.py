@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from blendstream.agents.worker.halt_reasons import StopReason
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 
@@ -47,62 +47,66 @@ BATCH_ENTRIES = _meters.histogram(
     "blender_batch_entries",
     "Entries stored by one script.",
     buckets=(1, 10, 100, 1_000, 10_000, 50_000, 131_072),
-    stem=Stem,
+    stem=InputStream,
 )
 BATCH_SECONDS = _meters.histogram(
-    "blender_batch_seconds", "Time to judge and store one batch.", _SECONDS, stem=Stem
+    "blender_batch_seconds", "Time to judge and store one batch.", _SECONDS, stem=InputStream
 )
 SCRIPT_SECONDS = _meters.histogram(
-    "blender_script_seconds", "Time Redis took to store one batch.", _SECONDS, stem=Stem
+    "blender_script_seconds", "Time Redis took to store one batch.", _SECONDS, stem=InputStream
 )
 FRAME_BYTES = _meters.histogram(
     "blender_frame_bytes",
     "Size of the frames whose entries were stored.",
     buckets=(256, 1024, 4096, 16_384, 65_536, 262_144),
-    stem=Stem,
+    stem=InputStream,
 )
 RETRIES = _meters.counter(
-    "blender_store_retries", "Calls made again because Redis or Kafka did not answer.", stem=Stem
+    "blender_store_retries",
+    "Calls made again because Redis or Kafka did not answer.",
+    stem=InputStream,
 )
 RELOADS = _meters.counter(
-    "blender_partition_reloads", "Partitions whose state was read again from Redis.", stem=Stem
+    "blender_partition_reloads",
+    "Partitions whose state was read again from Redis.",
+    stem=InputStream,
 )
 SEEKS = _meters.counter(
     "blender_partition_seeks",
     "Times the consumer was moved to another offset of a partition.",
-    stem=Stem,
+    stem=InputStream,
 )
 GAPS = _meters.counter(
     "blender_offset_gaps",
     "Offsets skipped because they hold no record (control records).",
-    stem=Stem,
+    stem=InputStream,
 )
 LOST_OFFSETS = _meters.counter(
     "blender_lost_offsets",
     "Offsets that Kafka removed before they were counted; their epochs are incomplete.",
-    stem=Stem,
+    stem=InputStream,
 )
 LAG = _meters.gauge(
     "blender_partition_lag",
     "Offsets that are in the log and not yet counted.",
-    stem=Stem,
+    stem=InputStream,
     partition=(),
 )
 BEHIND_SECONDS = _meters.gauge(
-    "blender_partition_behind_seconds",
+    "blender_partition_lag_seconds",
     "Age of the last frame counted while there are more; 0 when all is counted. It grows while a "
     "partition is stopped.",
-    stem=Stem,
+    stem=InputStream,
     partition=(),
 )
 REBALANCES = _meters.counter("blender_rebalances", "Times that Kafka reassigned the partitions.")
 PARTITIONS_ASSIGNED = _meters.gauge(
-    "blender_partitions_assigned", "Partitions this worker counts.", stem=Stem
+    "blender_partitions_assigned", "Partitions this worker counts.", stem=InputStream
 )
 PARTITION_STOPPED = _meters.gauge(
     "blender_partitions_stopped",
     "Partitions stopped until an operator intervenes.",
-    stem=Stem,
+    stem=InputStream,
     reason=StopReason,
 )
 READY = _meters.gauge(
@@ -121,29 +125,29 @@ class EntryTotals(Collector):
     """
 
     def __init__(self) -> None:
-        self._stored: dict[tuple[Stem, int], Mapping[str, int]] = {}
-        self._shown: dict[tuple[Stem, int], Counts[str]] = {}
-        self._lost: dict[tuple[Stem, int], Counts[str]] = {}
+        self._stored: dict[tuple[InputStream, int], Mapping[str, int]] = {}
+        self._shown: dict[tuple[InputStream, int], Counts[str]] = {}
+        self._lost: dict[tuple[InputStream, int], Counts[str]] = {}
 
-    def set(self, stem: Stem, partition: int, totals: Mapping[str, int]) -> None:
+    def set(self, stem: InputStream, partition: int, totals: Mapping[str, int]) -> None:
         of = stem, partition
         self._stored[of] = totals
         now = Counts(totals) + self._lost.get(of, Counts())
         self._shown[of] = self._shown.get(of, Counts()) | now  # The larger of each.
 
-    def settle(self, stem: Stem, partition: int) -> None:
+    def settle(self, stem: InputStream, partition: int) -> None:
         """Everything in the topic is counted: what Redis still lacks does not come back."""
         of = stem, partition
         if of in self._stored:
             self._lost[of] = self._shown[of] - Counts(self._stored[of])
 
-    def forget(self, stem: Stem, partition: int) -> None:
+    def forget(self, stem: InputStream, partition: int) -> None:
         """Another worker has the partition now and shows its totals."""
         for totals in (self._stored, self._shown, self._lost):
             totals.pop((stem, partition), None)
 
     def collect(self) -> Iterable[Metric]:
-        for stem in Stem:
+        for stem in InputStream:
             received = CounterMetricFamily(
                 f"blender_{stem}_received", "Entries found in the log.", labels=["partition"]
             )

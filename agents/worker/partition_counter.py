@@ -8,7 +8,7 @@ skipped if its offset is lower, and requested again if it is higher.
     count        messages: judge, store once, retry in place while Redis or Kafka is away
     check        every second: has Redis lost writes, has the topic grown without records
 
-The caller must hold the partition's lock. `Gone` and `Stop` end the call.
+The caller must hold the partition's lock. `PartitionInactive` and `PartitionHalt` end the call.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from blendstream.agents.worker import halt_reasons, metrics
 from blendstream.agents.worker.entry_checks import unknown_to
 from blendstream.agents.worker.frame_batches import Message, first_run
 from blendstream.agents.worker.partition_resume import resume_state
-from blendstream.agents.worker.store_retry import ServerReach
+from blendstream.agents.worker.store_retry import StoreAvailability
 from blendstream.streams.epoch_keys import EpochKeys, KeyRing
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector, TopicDescription
 from blendstream.streams.kafka.topics import Topic
-from blendstream.streams.names import Stem
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.names import InputStream
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.count_table import Applied, CountTable, HalfApplied, PartitionState
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import NewerFrame
 
-__all__ = ["CountedTopic", "Gone", "JudgeBatch", "PartitionCounter"]
+__all__ = ["BatchValidator", "PartitionCounter", "PartitionInactive", "TopicContext"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,36 +56,36 @@ _OVER_AGAIN_S: Final = 2.0
 _IDLE_S: Final = 2.0
 
 
-class JudgeBatch(Protocol):
+class BatchValidator(Protocol):
     """`judge_reports` or `judge_optin_records`."""
 
     def __call__(
         self,
         partition: int,
         deliveries: Sequence[Delivery],
-        book: ReleaseBook,
+        book: ReleaseLogState,
         keys: Mapping[int, EpochKeys],
         seen: Mapping[int, FingerprintTable],
     ) -> BatchVerdict: ...
 
 
-class Gone(Exception):
+class PartitionInactive(Exception):
     """The partition was taken away, or stopped, while we worked on it."""
 
 
 @dataclass(frozen=True, slots=True)
-class CountedTopic:
+class TopicContext:
     """What the partitions of one topic share. `seek` moves the consumer within a partition."""
 
-    stem: Stem
+    stem: InputStream
     topic: Topic
-    judge: JudgeBatch
+    judge: BatchValidator
     tables: CountTable
     release_log: LogFollower
     kafka: KafkaInspector
     keys: KeyRing
     seek: Callable[[int, int], Awaitable[None]]
-    reach: ServerReach
+    reach: StoreAvailability
 
     async def description(self) -> TopicDescription:
         """The topic's id and partitions, as the cluster knows them now."""
@@ -103,7 +103,7 @@ class CountedTopic:
 class PartitionCounter:
     """A partition that is assigned to this worker."""
 
-    def __init__(self, number: int, of: CountedTopic) -> None:
+    def __init__(self, number: int, of: TopicContext) -> None:
         self.number = number
         self.lock = asyncio.Lock()
         #: What was in Redis when it was last read or written; None: it must be read (again).
@@ -119,24 +119,24 @@ class PartitionCounter:
         self.lag = 0
         self.moved_at = time.monotonic()
         self.taken_up_at = -math.inf
-        self._of = of
+        self._topic_context = of
         #: No record lies between the state's offset and this one.
         self._next_record = -1
         self._sought_at = -math.inf
         self._probed_at = -math.inf
         #: The append time of the last frame counted, or when nothing was left to count: the later.
         self._counted_s = time.time()
-        self.tell_lag()
+        self.update_lag_metrics()
 
     def give_up(self) -> None:
         """Another worker has it now. Calls that are still running for it end by themselves."""
         self.given_up = True
-        stem = self._of.stem
+        stem = self._topic_context.stem
         metrics.ENTRY_TOTALS.forget(stem, self.number)
         metrics.LAG.remove(stem, str(self.number))
         metrics.BEHIND_SECONDS.remove(stem, str(self.number))
 
-    def stop(self, stop: halt_reasons.Stop) -> None:
+    def stop(self, stop: halt_reasons.PartitionHalt) -> None:
         self.stopped, self.state, self._over = stop.reason, None, stop.over
         self._over_asked_at = time.monotonic()
 
@@ -146,17 +146,17 @@ class PartitionCounter:
             self.lag = end - self.state.offset
             if self.lag <= 0:
                 self._counted_s = time.time()
-        self.tell_lag()
+        self.update_lag_metrics()
 
-    def tell_lag(self) -> None:
+    def update_lag_metrics(self) -> None:
         """Update the metrics of how far it is behind; the time grows while it is stopped."""
-        labels = self._of.stem, str(self.number)
+        labels = self._topic_context.stem, str(self.number)
         metrics.LAG.labels(*labels).set(max(0, self.lag))
         metrics.BEHIND_SECONDS.labels(*labels).set(max(0.0, time.time() - self._counted_s))
 
     async def read_state(self) -> PartitionState:
         """Read from Redis and the log where to resume counting."""
-        of = self._of
+        of = self._topic_context
         metrics.RELOADS.labels(of.stem).inc()
         self.state = None
         self._rebuilt = await of.tables.rebuilt(self.number)
@@ -178,7 +178,7 @@ class PartitionCounter:
 
     async def can_go_on(self) -> bool:
         """Whether it may resume: its counts were rebuilt, or a broker answers again."""
-        if await self._of.tables.rebuilt(self.number) != self._rebuilt:
+        if await self._topic_context.tables.rebuilt(self.number) != self._rebuilt:
             return True
         now = time.monotonic()
         if self._over is None or now - self._over_asked_at < _OVER_AGAIN_S:
@@ -222,13 +222,15 @@ class PartitionCounter:
             return True
         if time.monotonic() - self._sought_at < _SEEK_AGAIN_S:
             return False
-        bounds = await self._of.kafka.bounds(self._of.topic.name, self.number)
+        bounds = await self._topic_context.kafka.bounds(self._topic_context.topic.name, self.number)
         if bounds.begin > state.offset:
             self.state = None  # Records were removed before they were counted: read the state.
             return True
-        first = await self._of.kafka.next_record(self._of.topic.name, self.number, state.offset)
+        first = await self._topic_context.kafka.next_record(
+            self._topic_context.topic.name, self.number, state.offset
+        )
         if first == next_offset:
-            metrics.GAPS.labels(self._of.stem).inc(next_offset - state.offset)
+            metrics.GAPS.labels(self._topic_context.stem).inc(next_offset - state.offset)
             self._next_record = next_offset
             return True
         self._still_ours()
@@ -239,7 +241,7 @@ class PartitionCounter:
         self, state: PartitionState, run: list[Delivery], asked: asyncio.Task[TopicDescription]
     ) -> BatchVerdict | None:
         """Judge and store one run of messages; None when the state must be read again."""
-        stem = self._of.stem
+        stem = self._topic_context.stem
         started = time.monotonic()
         verdict = await self._until_answered(partial(self._judged, state, run))
         self._check_topic(state, await asyncio.shield(asked))
@@ -250,7 +252,7 @@ class PartitionCounter:
             nonlocal attempts
             attempts += 1
             with metrics.SCRIPT_SECONDS.labels(stem).time():
-                return await self._of.tables.add_once(
+                return await self._topic_context.tables.add_once(
                     state, verdict, next_offset, again=attempts > 1
                 )
 
@@ -271,7 +273,7 @@ class PartitionCounter:
         return verdict
 
     async def _judged(self, state: PartitionState, run: list[Delivery]) -> BatchVerdict:
-        of = self._of
+        of = self._topic_context
         await self._read_log_for(run)
         # The same book for keys and judging. With a newer one the judge could accept an entry of an
         # epoch that opened after the keys were made.
@@ -293,7 +295,7 @@ class PartitionCounter:
 
         If that takes too long the partition is stopped, so that the others can continue.
         """
-        release_log = self._of.release_log
+        release_log = self._topic_context.release_log
         unknown = unknown_to(release_log.stable_book, run)
         if not unknown or await release_log.read_for(unknown):
             return
@@ -301,7 +303,7 @@ class PartitionCounter:
         log.warning(
             "release_log_behind",
             extra={
-                "stem": self._of.stem,
+                "stem": self._topic_context.stem,
                 "partition": self.number,
                 "offset": furthest.offset,
                 "log_position": furthest.log_position,
@@ -319,16 +321,16 @@ class PartitionCounter:
 
     async def check(self, end: int, description: TopicDescription) -> None:
         """Compare an idle partition with Redis and with the log, which ends at `end`."""
-        self._of.check_partitions(description)
+        self._topic_context.check_partitions(description)
         state = self.state
         if state is None:
             state = await self.read_state()
-            await self._of.seek(self.number, state.offset)
-        stored = await self._of.tables.stored_state(self.number)
+            await self._topic_context.seek(self.number, state.offset)
+        stored = await self._topic_context.tables.stored_state(self.number)
         if stored.offset != state.offset or stored.topic_id != state.topic_id:
             state = await self.read_state()
-            metrics.SEEKS.labels(self._of.stem).inc()
-            await self._of.seek(self.number, state.offset)
+            metrics.SEEKS.labels(self._topic_context.stem).inc()
+            await self._topic_context.seek(self.number, state.offset)
         self._check_topic(state, description)
         self.lag = end - state.offset
         now = time.monotonic()
@@ -340,7 +342,7 @@ class PartitionCounter:
 
     async def _move_without_records(self, state: PartitionState) -> None:
         """The topic has grown and nothing came: skip offsets without a record, or seek again."""
-        of = self._of
+        of = self._topic_context
         bounds = await of.kafka.bounds(of.topic.name, self.number)
         if bounds.begin > state.offset:
             state = await self.read_state()
@@ -362,17 +364,17 @@ class PartitionCounter:
 
     async def _seek(self, offset: int) -> None:
         self._sought_at = time.monotonic()
-        metrics.SEEKS.labels(self._of.stem).inc()
-        await self._of.seek(self.number, offset)
+        metrics.SEEKS.labels(self._topic_context.stem).inc()
+        await self._topic_context.seek(self.number, offset)
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._of.reach.until_answered(call, self._still_ours)
+        return await self._topic_context.reach.retry_until_available(call, self._still_ours)
 
     def _still_ours(self) -> None:
         if self.given_up or self.stopped is not None:
-            raise Gone
+            raise PartitionInactive
 
     def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:
-        self._of.check_partitions(description)
+        self._topic_context.check_partitions(description)
         if state.topic_id != description.id:
             raise halt_reasons.topic_recreated()

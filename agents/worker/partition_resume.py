@@ -4,7 +4,7 @@ Redis may be empty, have lost its newest writes, or belong to another topic or c
 may have lost its oldest records; an epoch may be released in the log and not yet in Redis, or the
 other way round. If counting can resume, the offset is stored in Redis first and the fingerprints
 are read after it: a write of another worker in between then shows as a changed offset. If not, a
-`Stop` says why.
+`PartitionHalt` says why.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final
 from blendstream.agents.worker import halt_reasons, metrics
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topic
-from blendstream.streams.names import Stem
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.names import InputStream
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.count_table import CountTable, PartitionState
 
@@ -32,7 +32,7 @@ _END_SETTLES_S: Final = 5.0
 
 
 async def resume_state(
-    stem: Stem,
+    stem: InputStream,
     topic: Topic,
     partition: int,
     topic_id: str,
@@ -63,7 +63,7 @@ async def resume_state(
             raise halt_reasons.topic_recreated()
         if read.offset is not None and read.offset > bounds.end:
             # One broker's answer is not enough: it may have been cut off from the others.
-            end = await kafka.furthest_end(topic.name, partition)
+            end = await kafka.max_end_offset(topic.name, partition)
             if read.offset > end:
                 if time.monotonic() < deadline:
                     await asyncio.sleep(0.2)
@@ -105,7 +105,7 @@ async def resume_state(
     return state
 
 
-async def _released_now(release_log: LogFollower, stem: Stem, released_through: int) -> bool:
+async def _released_now(release_log: LogFollower, stem: InputStream, released_through: int) -> bool:
     """Whether the release log, read once more, has released what Redis says is released."""
     await release_log.refresh_to_end(furthest=True)
     return not _bars_open_epochs(release_log.stable_book, stem, released_through)
@@ -119,11 +119,11 @@ async def _reaches(
     Not if the topic lost its end and has grown again: then other records have these offsets, and
     the last of them was appended after `noticed_ms`, when it was first missed.
     """
-    if await kafka.furthest_end(topic, partition) < offset:
+    if await kafka.max_end_offset(topic, partition) < offset:
         return False
     append_ms = await kafka.append_ms(topic, partition, offset - 1)
     return append_ms is None or append_ms < noticed_ms
 
 
-def _bars_open_epochs(book: ReleaseBook, stem: Stem, released_through: int) -> bool:
+def _bars_open_epochs(book: ReleaseLogState, stem: InputStream, released_through: int) -> bool:
     return any(epoch.epoch <= released_through for epoch in book.unreleased(stem))

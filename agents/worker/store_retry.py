@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 
 from blendstream.agents.worker import metrics
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.names import Stem
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.names import InputStream
+from blendstream.streams.telemetry.structured_logs import SafeText
 
-__all__ = ["ServerReach"]
+__all__ = ["StoreAvailability"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -21,10 +21,10 @@ T = TypeVar("T")
 _BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-class ServerReach:
+class StoreAvailability:
     """What one counter knows of its servers. Until something was asked, they do not answer."""
 
-    def __init__(self, stem: Stem) -> None:
+    def __init__(self, stem: InputStream) -> None:
         self._stem = stem
         self.answering = False
         #: When they began to answer, on the monotonic clock.
@@ -39,7 +39,7 @@ class ServerReach:
         """Something that was asked has not been answered."""
         self.answering = False
 
-    async def until_answered(
+    async def retry_until_available(
         self, call: Callable[[], Awaitable[T]], still_wanted: Callable[[], None] = lambda: None
     ) -> T:
         """Call again and again while a server is away; `still_wanted` raises to end that."""
@@ -53,7 +53,7 @@ class ServerReach:
                 metrics.RETRIES.labels(self._stem).inc()
                 if attempt == 0:
                     log.warning(
-                        "store_unavailable", extra={"stem": self._stem, "advice": Known(error)}
+                        "store_unavailable", extra={"stem": self._stem, "advice": SafeText(error)}
                     )
                 await asyncio.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
                 attempt += 1

@@ -24,21 +24,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from blendstream.agents.worker import halt_reasons, metrics
 from blendstream.agents.worker.frame_batches import Message
 from blendstream.agents.worker.partition_counter import (
-    CountedTopic,
-    Gone,
-    JudgeBatch,
+    BatchValidator,
     PartitionCounter,
+    PartitionInactive,
+    TopicContext,
 )
-from blendstream.agents.worker.store_retry import ServerReach
+from blendstream.agents.worker.store_retry import StoreAvailability
 from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topic
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.batch_verdict import DeadLetter
 from blendstream.streams.tables.count_table import CountTable
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["OnRefused", "TopicCounter"]
 
@@ -53,10 +53,10 @@ class TopicCounter:
 
     def __init__(
         self,
-        stem: Stem,
+        stem: InputStream,
         topic: Topic,
         *,
-        judge: JudgeBatch,
+        judge: BatchValidator,
         tables: CountTable,
         release_log: LogFollower,
         kafka: KafkaInspector,
@@ -67,8 +67,8 @@ class TopicCounter:
         self.topic = topic
         self._tables = tables
         self._kafka = kafka
-        self._reach = ServerReach(stem)
-        self._counted = CountedTopic(
+        self._reach = StoreAvailability(stem)
+        self._counted = TopicContext(
             stem, topic, judge, tables, release_log, kafka, keys, seek, self._reach
         )
         self._assigned: dict[int, PartitionCounter] = {}
@@ -150,7 +150,7 @@ class TopicCounter:
         # Asked after the messages were fetched: if the topic was recreated before that, these
         # offsets belong to another topic than the one that was counted. The answer is awaited
         # before anything is stored.
-        asked = asyncio.create_task(self._reach.until_answered(self._counted.description))
+        asked = asyncio.create_task(self._reach.retry_until_available(self._counted.description))
 
         async def one(partition: PartitionCounter, fetched: Sequence[Message]) -> None:
             async with self._working_on(partition):
@@ -177,7 +177,7 @@ class TopicCounter:
         try:
             for partition in [p for p in self._assigned.values() if p.stopped is not None]:
                 if not partition.given_up:
-                    partition.tell_lag()
+                    partition.update_lag_metrics()
                 async with self._working_on(partition):
                     if await partition.can_go_on() and not partition.given_up:
                         log.info(
@@ -221,19 +221,19 @@ class TopicCounter:
         async with partition.lock:
             try:
                 yield
-            except Gone:
+            except PartitionInactive:
                 pass
             except StoreMismatch as error:
                 self._stop(partition, halt_reasons.store_refused(str(error)))
-            except halt_reasons.Stop as stop:
+            except halt_reasons.PartitionHalt as stop:
                 self._stop(partition, stop)
 
-    def _stop(self, partition: PartitionCounter, stop: halt_reasons.Stop) -> None:
+    def _stop(self, partition: PartitionCounter, stop: halt_reasons.PartitionHalt) -> None:
         """Stop a partition and say so, once."""
         if partition.given_up or partition.stopped is not None:
             return
         partition.stop(stop)
-        text = Known(f"partition {partition.number} of {self.topic.name} {stop}")
+        text = SafeText(f"partition {partition.number} of {self.topic.name} {stop}")
         log.error(
             "partition_stopped",
             extra={

@@ -25,7 +25,7 @@ from fractions import Fraction
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.rational import exp_minus_bounds
 
-__all__ = ["TABLE_BITS", "NoiseLaw", "certified_floors"]
+__all__ = ["TABLE_BITS", "NoiseDistribution", "certified_floors"]
 
 #: Digits of a table's entries.
 TABLE_BITS = 64
@@ -37,19 +37,19 @@ _FIRST_BITS, _MOST_BITS = 192, 4096
 
 
 @dataclass(frozen=True, slots=True)
-class NoiseLaw:
+class NoiseDistribution:
     """A symmetric law on the whole numbers: a and c, as above."""
 
     first: Fraction
     growth: Fraction
 
     @classmethod
-    def laplace(cls, scale: Fraction) -> NoiseLaw:
+    def laplace(cls, scale: Fraction) -> NoiseDistribution:
         """P(X = x) ∝ e^(−|x|/b)."""
         return cls(1 / scale, Fraction(0))
 
     @classmethod
-    def gaussian(cls, scale: Fraction) -> NoiseLaw:
+    def gaussian(cls, scale: Fraction) -> NoiseDistribution:
         """P(X = x) ∝ e^(−x²/(2σ²))."""
         return cls(1 / (2 * scale**2), 1 / scale**2)
 
@@ -94,7 +94,7 @@ class NoiseLaw:
         return total_low, total_high + 2 * cut
 
 
-def certified_floors(law: NoiseLaw) -> list[int]:
+def certified_floors(law: NoiseDistribution) -> list[int]:
     """⌊2^64 · C(j)⌋ for j = 0, 1 … up to the first that is 2^64 − 1.
 
     The same for both ends of C(j)'s interval, or all is done again with twice as many digits.

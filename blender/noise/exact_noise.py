@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise.exact_law import NoiseLaw
+from blendstream.blender.noise.exact_law import NoiseDistribution
 from blendstream.blender.noise.exact_rejection import draw_gaussian, draw_laplace
 from blendstream.blender.noise.exact_sampler import RandomBytes, draw, inversion_table
 from blendstream.blender.values.arrays import IntArray
@@ -162,21 +162,21 @@ class ExactNoise:
         b = _exact(scale)
         if b > _TABLED_LAPLACE:
             return self._add_singly(counts, draw_laplace, b)
-        return self._add(counts, NoiseLaw.laplace(b))
+        return self._add(counts, NoiseDistribution.laplace(b))
 
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
         """`counts` + exact discrete Gaussian noise."""
         sigma = _exact(scale)
         if sigma > _TABLED_GAUSSIAN:
             return self._add_singly(counts, draw_gaussian, sigma)
-        return self._add(counts, NoiseLaw.gaussian(sigma))
+        return self._add(counts, NoiseDistribution.gaussian(sigma))
 
     def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
         """Each from 32 bits of its own: a whole number below 2^32 is below `heads`, or not."""
         thrown = np.frombuffer(self._random_bytes(4 * number), dtype="<u4")
         return np.asarray(thrown.astype(np.int64) < heads)
 
-    def _add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
+    def _add(self, counts: IntArray, law: NoiseDistribution) -> IntArray:
         noise = draw(inversion_table(law), len(counts), self._random_bytes)
         noise += counts
         return noise

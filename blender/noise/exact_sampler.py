@@ -26,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise.exact_law import TABLE_BITS, NoiseLaw, certified_floors
+from blendstream.blender.noise.exact_law import TABLE_BITS, NoiseDistribution, certified_floors
 
 __all__ = ["InversionTable", "LazyUniform", "RandomBytes", "draw", "inversion_table"]
 
@@ -51,12 +51,12 @@ class InversionTable:
     highest bit of i is the sign, the other 15 are the first of V.
     """
 
-    law: NoiseLaw
+    law: NoiseDistribution
     floors: NDArray[np.uint64]
     guide: NDArray[np.int32]
 
     @classmethod
-    def of(cls, law: NoiseLaw) -> InversionTable:
+    def of(cls, law: NoiseDistribution) -> InversionTable:
         """Compute the floors, and what 15 bits settle."""
         floors = np.array(certified_floors(law), dtype=np.uint64)
         lowest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(_REST)
@@ -69,7 +69,7 @@ class InversionTable:
 
 
 @lru_cache(maxsize=16)
-def inversion_table(law: NoiseLaw) -> InversionTable:
+def inversion_table(law: NoiseDistribution) -> InversionTable:
     """The law's table, made once. The largest takes 2 MiB and 0.7 s, usual ones a millisecond."""
     return InversionTable.of(law)
 
@@ -127,14 +127,14 @@ class LazyUniform:
         return None
 
 
-def _settle(law: NoiseLaw, uniform: LazyUniform) -> int:
+def _settle(law: NoiseDistribution, uniform: LazyUniform) -> int:
     """min{ j : V < C(j) }, with more bits of V and more digits of C for as long as it takes."""
     while (size := _search(law, uniform)) is None:
         uniform.draw_more()
     return size
 
 
-def _search(law: NoiseLaw, uniform: LazyUniform) -> int | None:
+def _search(law: NoiseDistribution, uniform: LazyUniform) -> int | None:
     bits = uniform.length + 64  # rounding costs the last 20 to 40 of them
     for j, (low, high) in enumerate(law.cumulative(bits)):
         below = uniform.is_below(low, high, bits=bits)

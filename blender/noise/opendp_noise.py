@@ -4,12 +4,12 @@ OpenDP (https://opendp.org) samples discrete Laplace and discrete Gaussian varia
 operating system's generator, at about 100 000 draws a second and core. It is in the extra
 `blendstream[opendp]`. No setting chooses it; a program of your own passes it to the jobs:
 
-    from blendstream.agents.jobs.job_context import ReleaseDice
+    from blendstream.agents.jobs.job_context import RandomnessSources
     from blendstream.agents.jobs.jobs_process import run_jobs
     from blendstream.blender.noise.opendp_noise import OpenDPNoise
     from blendstream.streams.settings import load_settings
 
-    run_jobs(load_settings().settings, dice=ReleaseDice(OpenDPNoise()))
+    run_jobs(load_settings().settings, dice=RandomnessSources(OpenDPNoise()))
 
 Promises: noise of the law that was asked for, exactly, as OpenDP states it. Its threshold
 measurements are not used: they account for too small a δ

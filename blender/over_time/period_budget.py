@@ -186,7 +186,7 @@ class PeriodBudget:
             f"got {list(self.epochs)}",
         )
 
-    def refusal(self, epoch: int, rule: PeriodRule, shares_id: str) -> str | None:
+    def check_charge(self, epoch: int, rule: PeriodRule, shares_id: str) -> str | None:
         """Why this epoch must not open in this period, or `None` when it may."""
         if rule != self.rule:
             changed = ", ".join(
@@ -210,7 +210,7 @@ class PeriodBudget:
 
     def opened(self, epoch: int, rule: PeriodRule, shares_id: str) -> PeriodBudget:
         """The period with this epoch opened; refuses what would break the proof."""
-        refused = self.refusal(epoch, rule, shares_id)
+        refused = self.check_charge(epoch, rule, shares_id)
         require(refused is None, refused or "")
         return replace(self, epochs=(*self.epochs, epoch))
 

@@ -51,7 +51,7 @@ from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.interfaces import LocalRandomizer
 
-__all__ = ["ClonePair", "HiddenAmong", "pairs_of", "readers_delta", "readers_epsilon"]
+__all__ = ["ClonePair", "ShuffleBound", "pairs_of", "readers_delta", "readers_epsilon"]
 
 #: Losses are rounded up to a grid of so many steps in their deviation: ε is overstated by less than
 #: a hundredth of itself, and a year of epochs adds up in seconds.
@@ -77,7 +77,7 @@ class ClonePair:
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenAmong:
+class ShuffleBound:
     """One epoch in which a client reports: bounds of which each holds, and the honest reports."""
 
     pairs: tuple[ClonePair, ...]
@@ -85,7 +85,7 @@ class HiddenAmong:
     answers: int = 1
 
     @classmethod
-    def among(cls, randomizer: LocalRandomizer, reports: int) -> HiddenAmong:
+    def among(cls, randomizer: LocalRandomizer, reports: int) -> ShuffleBound:
         """Half of all reports are taken for honest."""
         require(reports >= 0, f"reports must be at least 0, got reports={reports}")
         return cls(pairs_of(randomizer), reports // 2, randomizer.spec.answers)
@@ -141,14 +141,14 @@ def _largest_ratio(randomizer: TwoStage) -> float:
     return float(ratio)
 
 
-def readers_delta(epochs: Sequence[HiddenAmong], epsilon: float) -> float:
+def readers_delta(epochs: Sequence[ShuffleBound], epsilon: float) -> float:
     """δ at this ε, against readers, for a client that reported in all of these epochs."""
     # Which of several bounds is taken is free; that which is best for one epoch is near the best.
     hint = 1e-6 / max(len(epochs), 1)
     return min(1.0, float(_composed(tuple(epochs), hint).get_delta_for_epsilon(epsilon)))
 
 
-def readers_epsilon(epochs: Sequence[HiddenAmong], delta: float) -> float:
+def readers_epsilon(epochs: Sequence[ShuffleBound], delta: float) -> float:
     """ε at this δ, against readers, for a client that reported in all of these epochs.
 
     ∞ if a report may tell its record for certain.
@@ -158,7 +158,7 @@ def readers_epsilon(epochs: Sequence[HiddenAmong], delta: float) -> float:
     return float(_composed(tuple(epochs), hint).get_epsilon_for_delta(delta))
 
 
-def _composed(epochs: tuple[HiddenAmong, ...], delta: float) -> Any:
+def _composed(epochs: tuple[ShuffleBound, ...], delta: float) -> Any:
     # A report of m_C answers: readers see at most m_C sets of answers, each in random order.
     times = Counter((e.pairs, e.honest, e.answers) for e in epochs)
     total: Any = None

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.errors import HeadListMismatch, ParameterError
 from blendstream.blender.values.interfaces import DeviceRandomizer
 from blendstream.blender.values.rational import exp_rounded_down
@@ -27,7 +27,7 @@ __all__ = ["TwoStage", "local_alg", "truth_probability"]
 
 
 def local_alg(
-    drawn: Sequence[Record | None], randomizer: DeviceRandomizer, dice: Dice
+    drawn: Sequence[Record | None], randomizer: DeviceRandomizer, dice: RandomSource
 ) -> tuple[tuple[int, ...], ...]:
     """One device's report: exactly m_C answers, each randomised on its own.
 
@@ -112,7 +112,7 @@ class TwoStage:
                     f"epsilon={spec.epsilon!r} is too small for k={values}"
                 )
 
-    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
         """Randomise one true cell (Figure 6, lines 12 to 21)."""
         if not 0 <= cell < len(self.cells):
             raise HeadListMismatch(f"cell must lie in 0..{len(self.cells) - 1}, got {cell}")
@@ -143,6 +143,6 @@ class TwoStage:
         return self.truth * (t_q if held == reported else (1 - t_q) / (k_q - 1))
 
 
-def _happens(probability: Fraction, dice: Dice) -> bool:
+def _happens(probability: Fraction, dice: RandomSource) -> bool:
     """True with exactly this probability."""
     return dice.below(probability.denominator) < probability.numerator

@@ -23,7 +23,7 @@ from blendstream.blender.sharp.gaussian_histogram import calibrate
 from blendstream.blender.sharp.stable_histogram import stable_threshold
 from blendstream.blender.values.errors import require
 
-__all__ = ["MOST_RECORDS", "Reach", "best_records_per_user", "reach_of"]
+__all__ = ["MOST_RECORDS", "DetectionLimit", "best_records_per_user", "reach_of"]
 
 #: More are refused: computing the noise for them takes minutes, and no setting that we know of
 #: would gain (the time grows with m^2.5: 0.8 s for 30 records, 7 s for 100).
@@ -34,7 +34,7 @@ _CANDIDATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 64, 80, MOST
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class DetectionLimit:
     """What m records a user would find: `smallest_share` of all that people do, or more."""
 
     records_per_user: int
@@ -44,7 +44,7 @@ class Reach:
 
 def reach_of(
     m: int, *, epsilon: float, delta: float, users: int, records_held: Mapping[int, float]
-) -> Reach:
+) -> DetectionLimit:
     """s(m) for users of whom a share `records_held[r]` holds r distinct records."""
     require(users >= 1, f"users must be at least 1, got users={users}")
     require(
@@ -57,12 +57,12 @@ def reach_of(
     threshold = (
         stable_threshold(epsilon, delta) if m == 1 else calibrate(epsilon, delta, m).threshold
     )
-    return Reach(m, threshold, threshold / (users * sent))
+    return DetectionLimit(m, threshold, threshold / (users * sent))
 
 
 def best_records_per_user(
     *, epsilon: float, delta: float, users: int, records_held: Mapping[int, float]
-) -> Reach:
+) -> DetectionLimit:
     """The m_O that finds the rarest records, for given sizes.
 
     >>> best_records_per_user(epsilon=4.0, delta=1e-5, users=35_000, records_held={1: 1.0})

@@ -38,7 +38,7 @@ from fractions import Fraction
 
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import Dice, choose
+from blendstream.blender.values.dice import RandomSource, choose
 from blendstream.blender.values.errors import HeadListMismatch, ParameterError
 from blendstream.blender.values.rational import exp_rounded_down
 from blendstream.blender.values.record import Record
@@ -124,7 +124,7 @@ class SubsetOrNone:
             self._records, self.likelihood, spec.max_cells_per_answer, spec.listed_64ths
         )
 
-    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
         """Randomise one true cell number by integer arithmetic on `dice`."""
         if not 0 <= cell <= self._records:
             raise HeadListMismatch(f"cell must lie in 0..{self._records}, got {cell}")

@@ -23,7 +23,7 @@ from fractions import Fraction
 
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import Dice, choose
+from blendstream.blender.values.dice import RandomSource, choose
 from blendstream.blender.values.errors import HeadListMismatch, ParameterError
 from blendstream.blender.values.rational import exp_rounded_down
 from blendstream.blender.values.record import Record
@@ -96,7 +96,7 @@ class SubsetSelection:
     def _subset_size(self) -> int:
         return best_subset_size(self._size, self.likelihood, self.spec.max_cells_per_answer)
 
-    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
         """Randomise one true cell number by integer arithmetic on `dice`."""
         self._check(cell)
         if self._size == 1:

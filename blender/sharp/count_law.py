@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blendstream.blender.sharp.likelihood_bands import MIRACLE, Band, Likelihood
+from blendstream.blender.sharp.likelihood_bands import MIN_LIKELIHOOD, Band, Likelihood
 from blendstream.blender.values.arrays import FloatArray, IntArray
 
 __all__ = ["ShareGrid", "count_likelihood", "pass_probability"]
@@ -72,8 +72,8 @@ def count_likelihood(
     # A count k is as likely as e^−(n·KL) at most, and KL is at least twice the squared Hellinger
     # distance of the shares k/n and p, which is 2·sin²(Δφ/2) for φ = arcsin √p:
     #
-    #     P(k | p) ≤ e^(−4n·sin²(Δφ/2)),   below MIRACLE where Δφ is larger than `reach`.
-    reach = 2 * math.asin(math.sqrt(min(-math.log(MIRACLE) / (4 * n), 1.0)))
+    #     P(k | p) ≤ e^(−4n·sin²(Δφ/2)),   below MIN_LIKELIHOOD where Δφ is larger than `reach`.
+    reach = 2 * math.asin(math.sqrt(min(-math.log(MIN_LIKELIHOOD) / (4 * n), 1.0)))
     # Counts that are close to one another have their holders, and such shares, in common.
     near = np.floor(np.arcsin(np.sqrt(np.clip(different / n, 0, 1))) * math.sqrt(n) / _NEAR)
     for these in np.split(np.arange(len(different)), np.flatnonzero(np.diff(near)) + 1):
@@ -94,7 +94,7 @@ def count_likelihood(
         # P(Y = y) = Σ_k P(k holders)·P(X = y − k)
         x = different[these, np.newaxis] - holders
         drawn = np.where(np.abs(x) <= half, noise[np.clip(x + half, 0, 2 * half)], 0.0)
-        bands.append(Band(int(shares.start), np.maximum(drawn @ binomial, MIRACLE)))
+        bands.append(Band(int(shares.start), np.maximum(drawn @ binomial, MIN_LIKELIHOOD)))
     return Likelihood(bands, len(p)), row.reshape(counts.shape)
 
 
@@ -106,4 +106,4 @@ def pass_probability(threshold: int, users: int, noise: FloatArray, p: FloatArra
     needed = threshold - np.arange(-half, half + 1)  # holders, for each value of the noise
     tail = bdtrc(np.clip(needed - 1, 0, users), users, p[:, np.newaxis])
     tail = np.where(needed <= 0, 1.0, np.where(needed > users, 0.0, tail))
-    return np.maximum(tail @ noise, MIRACLE)
+    return np.maximum(tail @ noise, MIN_LIKELIHOOD)

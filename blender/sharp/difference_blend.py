@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from blendstream.blender.paper.blend import blend_probabilities, query_totals
 from blendstream.blender.randomizers.whole_records import flat
-from blendstream.blender.sharp.group_difference import Difference, Judged, client_shares
+from blendstream.blender.sharp.group_difference import ClientPosterior, Difference, client_shares
 from blendstream.blender.sharp.optin_shares import OptinShares
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
@@ -109,7 +109,7 @@ def blend_groups(
 
     judged = client_shares(shares, client.cells.probability[:listed], of_records)
     disputed = nothing_disputed
-    disputed[:listed] = judged.stands_out >= DISPUTED_FROM
+    disputed[:listed] = judged.outlier_probability >= DISPUTED_FROM
     rest = _rest(optin, client, judged.difference.typical, listed)
     records = Estimates(judged.mean, judged.variance, judged.low, judged.high)
     joined = Estimates(*(np.concatenate(pair) for pair in zip(_parts(records), rest, strict=True)))
@@ -146,7 +146,7 @@ def _rest(
 
 def _with_disputed(
     blended: Estimates,
-    judged: Judged,
+    judged: ClientPosterior,
     first: GroupEstimates,
     client: GroupEstimates,
     disputed: NDArray[np.bool_],
@@ -170,7 +170,7 @@ def _with_disputed(
 
 def _totals(
     shown: Estimates,
-    judged: Judged,
+    judged: ClientPosterior,
     client: GroupEstimates,
     cells: Cells,
     disputed: NDArray[np.bool_],

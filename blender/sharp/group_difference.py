@@ -14,8 +14,9 @@ neither widens τ for all others nor hides behind it, and its estimate falls bac
 Promises: post-processing only. All four unknowns come from released numbers, and their own
 uncertainty is in every interval: τ and η are summed over with the probability that the whole list
 gives them, β adds its variance.
-Assumes: fewer than half of the records stand out; the two groups answered independently. Forged
-reports look like any other difference: `Judged.stands_out` says which records, not why.
+Assumes: fewer than half of the records are outliers; the two groups answered independently. Forged
+reports look like any other difference: `ClientPosterior.outlier_probability` shows which records
+differ, not why.
 Symbols: m, v = mean and variance of p_O (`OptinShares`), c, σ²(p) = the clients' estimate and its
 variance at p, β, τ, η as above.
 
@@ -33,7 +34,7 @@ from blendstream.blender.sharp.optin_shares import OptinShares
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.intervals import Z_95
 
-__all__ = ["Difference", "Judged", "client_shares"]
+__all__ = ["ClientPosterior", "Difference", "client_shares"]
 
 #: Values of τ and η that are tried, and what is thought of each before the list is seen: half of
 #: all groups differ by less than 10 % a record (half-Cauchy), and half have less than one record in
@@ -81,10 +82,10 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ClientPosterior:
     """The clients' shares of the listed records, by both groups' numbers.
 
-    `stands_out` is the probability that a record is of those that differ by more than the others;
+    `outlier_probability`: the probability that a record differs by more than the others do.
     `foretold_low` to `foretold_high` are 95 % of what opt-in users alone let expect, if it is not.
     """
 
@@ -92,7 +93,7 @@ class Judged:
     variance: FloatArray
     low: FloatArray
     high: FloatArray
-    stands_out: FloatArray
+    outlier_probability: FloatArray
     foretold_low: FloatArray
     foretold_high: FloatArray
     difference: Difference
@@ -100,7 +101,7 @@ class Judged:
 
 def client_shares(
     optin: OptinShares, estimate: FloatArray, variance_at: Callable[[FloatArray], FloatArray]
-) -> Judged:
+) -> ClientPosterior:
     """p_C of each listed record; `estimate` and `variance_at(p)` are the clients' own."""
     variance = _quadratic(variance_at, len(estimate))
     f, f_variance, trend = _general_factor(optin, estimate, variance)
@@ -129,7 +130,7 @@ def client_shares(
     tau_2 = float(tau_weights @ TAUS**2)
     # Close to log-normal, of the mean and variance that `_Records.alike` takes.
     reach = np.exp(Z_95 * np.sqrt(np.log1p((v + tau_2 * (m**2 + v)) / m**2)))
-    return Judged(
+    return ClientPosterior(
         mean,
         spread,
         low,

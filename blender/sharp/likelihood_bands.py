@@ -2,7 +2,7 @@
 
 A count of k among n people is likely at shares near k/n and impossible elsewhere. Of a long grid
 that is a tenth or less, so rows whose counts lie beside one another are kept as a *band*: some
-neighbouring rows at some neighbouring shares. Everywhere else a likelihood is `MIRACLE`.
+neighbouring rows at some neighbouring shares. Everywhere else a likelihood is `MIN_LIKELIHOOD`.
 
 Symbols: p = a share of the grid, y = what a row is of, g = a weight for each p.
 """
@@ -17,11 +17,11 @@ import numpy as np
 
 from blendstream.blender.values.arrays import FloatArray, IntArray
 
-__all__ = ["MIRACLE", "Band", "Likelihood", "LogLikelihood"]
+__all__ = ["MIN_LIKELIHOOD", "Band", "Likelihood", "LogLikelihood"]
 
 #: A likelihood below this counts as this: one group's count must not rule out a share so firmly
 #: that a second count which insists on it leaves nothing.
-MIRACLE = 1e-280
+MIN_LIKELIHOOD = 1e-280
 
 
 class LogLikelihood(Protocol):
@@ -69,11 +69,13 @@ class Likelihood:
     def weighed(self, g: FloatArray) -> FloatArray:
         """Σ_p P(y | p)·g(p) of each y; for several g, one below the other, a row each."""
         parts = [g[..., band.shares] @ band.values.T for band in self._bands]
-        return np.asarray(np.concatenate(parts, axis=-1) + MIRACLE * g.sum(axis=-1, keepdims=True))
+        return np.asarray(
+            np.concatenate(parts, axis=-1) + MIN_LIKELIHOOD * g.sum(axis=-1, keepdims=True)
+        )
 
     def summed(self, weights: FloatArray) -> FloatArray:
         """Σ_y weight(y)·P(y | p) at each p."""
-        total = np.full(self._grid, MIRACLE * weights.sum())
+        total = np.full(self._grid, MIN_LIKELIHOOD * weights.sum())
         for band, part in zip(self._bands, np.split(weights, self._ends[:-1]), strict=True):
             total[band.shares] += part @ band.values
         return total
@@ -83,7 +85,7 @@ class Likelihood:
         if self._logs is None:
             self._logs = [np.log(band.values) for band in self._bands]
         asked = np.arange(*shares.indices(self._grid))
-        found = np.full((len(rows), len(asked)), np.log(MIRACLE))
+        found = np.full((len(rows), len(asked)), np.log(MIN_LIKELIHOOD))
         band_of = np.searchsorted(self._ends, rows, side="right")
         for number in np.unique(band_of).tolist():
             band, first = self._bands[number], int(self._ends[number - 1]) if number else 0

@@ -134,4 +134,4 @@ class StableHistogram:
             drop=None if keep_known else drop_level(scale),
             coins=partial(noise.coins, heads=heads),
         )
-        return replace(kept, luck=heads / 2**COIN_BITS)
+        return replace(kept, below_threshold_probability=heads / 2**COIN_BITS)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import secrets
 from typing import Protocol
 
-__all__ = ["Dice", "SystemDice", "choose"]
+__all__ = ["RandomSource", "SystemDice", "choose"]
 
 
-class Dice(Protocol):
+class RandomSource(Protocol):
     """Where whole random numbers come from."""
 
     def below(self, bound: int) -> int:
@@ -30,7 +30,7 @@ class SystemDice:
         return secrets.randbelow(bound)
 
 
-def choose(n: int, size: int, dice: Dice) -> list[int]:
+def choose(n: int, size: int, dice: RandomSource) -> list[int]:
     """`size` different numbers below n, every set equally likely (Floyd's method)."""
     chosen: set[int] = set()
     for last in range(n - size, n):

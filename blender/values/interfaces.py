@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import Dice
+from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
@@ -99,7 +99,7 @@ class Selection:
     kept: IntArray
     noisy_counts: IntArray | None
     threshold: int
-    luck: float = 0.0
+    below_threshold_probability: float = 0.0
 
 
 class HeadListSelector(Protocol):
@@ -146,7 +146,7 @@ class DeviceRandomizer(Protocol):
     cells: Cells
     cells_per_answer: int
 
-    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
         """Randomise one true cell number by integer arithmetic on `dice`."""
         ...
 

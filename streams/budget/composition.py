@@ -22,10 +22,10 @@ from blendstream.blender.values.errors import ParameterError
 __all__ = [
     "Cost",
     "Costs",
+    "basic_composition",
     "click_graph_cost",
     "delta_at",
     "spent_at",
-    "sums",
     "together",
     "worst_of",
 ]
@@ -116,11 +116,11 @@ def _step(costs: Costs) -> Fraction:
             math.gcd(shared.numerator * other.denominator, other.numerator * shared.denominator),
             shared.denominator * other.denominator,
         )
-    least = max(Fraction(1, 10_000), Fraction(sums(costs)[0]) / 1_000_000)
+    least = max(Fraction(1, 10_000), Fraction(basic_composition(costs)[0]) / 1_000_000)
     return max(shared, least)
 
 
-def sums(costs: Costs) -> tuple[float, float]:
+def basic_composition(costs: Costs) -> tuple[float, float]:
     """Plain sums of ε and of δ: basic composition."""
     return math.fsum(e * n for e, _, n in costs), math.fsum(d * n for _, d, n in costs)
 
@@ -130,7 +130,7 @@ def delta_at(costs: Costs, epsilon: float) -> float:
     """δ of all these costs at this ε."""
     if not costs:
         return 0.0
-    total_epsilon, total_delta = sums(costs)
+    total_epsilon, total_delta = basic_composition(costs)
     # Basic composition is as true as any other; sums of decimal ε carry rounding of their own.
     basic = total_delta if total_epsilon <= epsilon * (1 + 1e-12) else 1.0
     return min(basic, float(_composed(costs).get_delta_for_epsilon(epsilon)))
@@ -141,7 +141,7 @@ def spent_at(costs: Costs, delta: float) -> Cost:
     """(ε, δ) at the δ asked for, or at the sum of all δ where no finite ε belongs to less."""
     if not costs:
         return Cost(0.0, delta)
-    total_epsilon, total_delta = sums(costs)
+    total_epsilon, total_delta = basic_composition(costs)
     # What is lost at every ε: where that alone passes δ there is nothing to compose.
     always = 1 - math.prod((1 - d) ** n for _, d, n in costs)
     hopeless = always > delta + 1e-12

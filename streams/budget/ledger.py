@@ -31,10 +31,10 @@ from blendstream.streams.budget.budget_period import BudgetPeriod, rule_from_jso
 from blendstream.streams.budget.composition import (
     Cost,
     Costs,
+    basic_composition,
     click_graph_cost,
     delta_at,
     spent_at,
-    sums,
     together,
     worst_of,
 )
@@ -42,12 +42,12 @@ from blendstream.streams.budget.composition import (
 __all__ = [
     "GROUPS",
     "SPOKEN",
+    "BudgetExhausted",
     "Cost",
     "EpochCharge",
     "Group",
     "Ledger",
     "Limit",
-    "Paused",
     "click_graph_cost",
     "worst_of",
 ]
@@ -120,7 +120,7 @@ class EpochCharge:
         return self.optin_cohorts or self.cohorts if group == "optin" else self.cohorts
 
     @property
-    def dearest(self) -> Mapping[Group, Cost]:
+    def max_cost(self) -> Mapping[Group, Cost]:
         """The most that one release costs one person of each group."""
         optin = self.optin if self.period is None else worst_of(self.optin, self.period.cost)
         return {"optin": optin, "clients": self.clients}
@@ -159,7 +159,7 @@ class EpochCharge:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class BudgetExhausted:
     """No epoch opens before `resumes_at_s`: the group named would pass its limit."""
 
     group: Group
@@ -228,10 +228,10 @@ class Ledger:
             cohort_id, optin_cohorts, period,
         )  # fmt: skip
 
-    def refusal(self, charge: EpochCharge, limit: Limit) -> Paused | None:
+    def check_charge(self, charge: EpochCharge, limit: Limit) -> BudgetExhausted | None:
         """Why this charge must not be made now, or `None` when it may."""
         for group in GROUPS:
-            cost, most = charge.dearest[group], limit.of(group)
+            cost, most = charge.max_cost[group], limit.of(group)
             if cost.epsilon > most.epsilon or cost.delta > most.delta:
                 raise ParameterError(
                     f"one epoch must cost {SPOKEN[group]} no more than the limit per period, got "
@@ -239,15 +239,15 @@ class Ledger:
                     f"{most.delta:g}); raise the limit or lower epsilon and delta"
                 )
         start, end = limit.period_of(charge.window_start_s)
-        after = self.charged(charge)
+        after = self.with_charge(charge)
         for group in GROUPS:
             most = limit.of(group)
             delta = after.delta_spent(group, start, end, epsilon=most.epsilon)
             if delta > most.delta * (1 + 1e-12):
-                return Paused(group, Cost(most.epsilon, min(1.0, delta)), limit, end)
+                return BudgetExhausted(group, Cost(most.epsilon, min(1.0, delta)), limit, end)
         return None
 
-    def charged(self, charge: EpochCharge) -> Ledger:
+    def with_charge(self, charge: EpochCharge) -> Ledger:
         """The ledger with this charge; an epoch already charged is not charged again."""
         if self.last_epoch is not None and charge.epoch <= self.last_epoch:
             return self
@@ -312,7 +312,7 @@ class Ledger:
 
     def basic(self, group: Group, start_s: int, end_s: int) -> Cost:
         """Plain sums of ε and δ in [start, end): they hold for settings that results chose, too."""
-        epsilon, delta = sums(self._worst_person(group, start_s, end_s))
+        epsilon, delta = basic_composition(self._worst_person(group, start_s, end_s))
         return Cost(epsilon, min(1.0, delta))
 
     def delta_spent(self, group: Group, start_s: int, end_s: int, *, epsilon: float) -> float:
@@ -325,7 +325,7 @@ class Ledger:
 
     def basic_in_life(self, group: Group) -> Cost:
         """Plain sums of ε and δ since the first epoch, for readers who add by hand."""
-        epsilon, delta = sums(_worst(self.lifetime, group))
+        epsilon, delta = basic_composition(_worst(self.lifetime, group))
         return Cost(epsilon, min(1.0, delta))
 
     def epochs(self) -> int:

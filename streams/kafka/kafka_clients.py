@@ -238,12 +238,12 @@ class KafkaInspector:
         """Where the logs of several partitions end now, in one question."""
         return await self._offsets(topic, partitions, _LATEST)
 
-    async def committed_end(self, topic: str, partition: int) -> int:
+    async def last_stable_offset(self, topic: str, partition: int) -> int:
         """Where a reader of committed records stops now: before the first open transaction."""
         ends = await self._offsets(topic, [partition], _LATEST, "read_committed")
         return ends[partition]
 
-    async def furthest_end(self, topic: str, partition: int) -> int:
+    async def max_end_offset(self, topic: str, partition: int) -> int:
         """The highest end of a partition that any broker reports, each asked by its own client.
 
         For callers that would otherwise refuse or stop something because an end is too low. It is

@@ -26,7 +26,7 @@ from blendstream.streams.kafka.kafka_clients import (
     TopicDescription,
     librdkafka_settings,
 )
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings import Settings
 
 __all__ = [
@@ -82,8 +82,12 @@ class Topics:
         never_deleted |= {"retention.bytes": FOR_EVER, "message.timestamp.type": "LogAppendTime"}
         letters = durable | {"cleanup.policy": "delete"}
         many = settings.partitions
-        self.optin_records = Topic(self.name(Stem.OPTIN_RECORDS, version), many, log, version)
-        self.client_reports = Topic(self.name(Stem.CLIENT_REPORTS, version), many, log, version)
+        self.optin_records = Topic(
+            self.name(InputStream.OPTIN_RECORDS, version), many, log, version
+        )
+        self.client_reports = Topic(
+            self.name(InputStream.CLIENT_REPORTS, version), many, log, version
+        )
         self.releases = Topic(f"{prefix}.releases", 1, never_deleted)
         self.head_lists = Topic(f"{prefix}.head-lists", 1, compacted)
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
@@ -98,13 +102,13 @@ class Topics:
             f"{prefix}.clock", CLOCK_PARTITIONS, told, any_partitions=True, made_with=brief
         )
 
-    def name(self, stem: Stem, version: int) -> str:
+    def name(self, stem: InputStream, version: int) -> str:
         """The name of a stem's topic in a version of the topics."""
         return f"{self._prefix}.{stem.value.replace('_', '-')}.v{version}"
 
-    def of(self, stem: Stem) -> Topic:
+    def of(self, stem: InputStream) -> Topic:
         """The topic that a stem's entries arrive in."""
-        return self.optin_records if stem is Stem.OPTIN_RECORDS else self.client_reports
+        return self.optin_records if stem is InputStream.OPTIN_RECORDS else self.client_reports
 
     def all(self) -> tuple[Topic, ...]:
         return (

@@ -63,7 +63,7 @@ async def find_open(
     """The transaction that readers wait for now; `None` when they reach the log's end."""
     # In this order: what is written between two questions is not taken for something open.
     end = (await log.ends(topic, [0]))[0]
-    stable = await log.committed_end(topic, 0)
+    stable = await log.last_stable_offset(topic, 0)
     begun_ms = None if stable >= end else await log.append_ms(topic, 0, stable)
     if begun_ms is None:
         return None

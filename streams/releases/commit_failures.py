@@ -18,7 +18,14 @@ from confluent_kafka import KafkaError, KafkaException
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.errors import StoreUnavailable
 
-__all__ = ["OUTAGES", "CommitInDoubt", "CommitRefused", "Fenced", "opening", "releasing"]
+__all__ = [
+    "OUTAGES",
+    "CommitInDoubt",
+    "CommitRefused",
+    "Fenced",
+    "opening",
+    "translate_commit_errors",
+]
 
 
 class Fenced(StoreUnavailable):
@@ -96,7 +103,7 @@ def failure_of(error: Any) -> BlenderError:
 
 
 @contextlib.contextmanager
-def releasing() -> Iterator[None]:
+def translate_commit_errors() -> Iterator[None]:
     """Around a send or a commit: an error of the client is raised as what it means."""
     with _translated(failure_of, CommitInDoubt("the release could not be handed to Kafka")):
         yield

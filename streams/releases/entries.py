@@ -39,8 +39,8 @@ __all__ = [
     "PART_PREFIX",
     "Entry",
     "EpochOutcome",
+    "IncompleteReason",
     "Kind",
-    "Shortfall",
     "checkpoint",
     "click_graph_released",
     "decode",
@@ -84,7 +84,7 @@ class EpochOutcome(enum.StrEnum):
     EMPTY = "empty"
 
 
-class Shortfall(enum.StrEnum):
+class IncompleteReason(enum.StrEnum):
     """Why a publication is empty or incomplete."""
 
     TOO_FEW_OPTIN_USERS = "too_few_optin_users"
@@ -123,7 +123,7 @@ def head_list_released(
     answers: int,
     wildcard_alone: bool,
     reports_until_ms: int,
-    reasons: Sequence[Shortfall],
+    reasons: Sequence[IncompleteReason],
 ) -> Entry:
     """The head list is out; the first document is the head list itself."""
     return {
@@ -141,7 +141,7 @@ def head_list_released(
 
 
 def estimate_released(
-    epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[Shortfall]
+    epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[IncompleteReason]
 ) -> Entry:
     """The epoch is published; its raw data ends here."""
     return {
@@ -154,7 +154,7 @@ def estimate_released(
 
 
 def click_graph_released(
-    epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[Shortfall]
+    epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[IncompleteReason]
 ) -> Entry:
     """The click graph of the epoch's graph share is out."""
     return {

@@ -14,9 +14,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from blendstream.streams.budget.epoch_plan import EpochParameters
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.documents import DocumentReference
-from blendstream.streams.releases.entries import EpochOutcome, Shortfall
+from blendstream.streams.releases.entries import EpochOutcome, IncompleteReason
 
 __all__ = [
     "EpochState",
@@ -68,7 +68,7 @@ class HeadListRelease:
     #: ⋆, the last cell, may only be answered with the first cells, which fill the answer up.
     wildcard_alone: bool
     reports_until_ms: int
-    reasons: tuple[Shortfall, ...]
+    reasons: tuple[IncompleteReason, ...]
     at_ms: int
 
     @property
@@ -83,7 +83,7 @@ class ReleasedDocument:
 
     document: DocumentReference
     outcome: EpochOutcome
-    reasons: tuple[Shortfall, ...]
+    reasons: tuple[IncompleteReason, ...]
     at_ms: int
 
 
@@ -93,7 +93,7 @@ class EpochState:
 
     parameters: EpochParameters
     opened_offset: int
-    shares_ppm: Mapping[Share, int]
+    shares_ppm: Mapping[OptinSubgroup, int]
     records_sealed: Seal | None = None
     head_list: HeadListRelease | None = None
     reports_sealed: Seal | None = None
@@ -128,30 +128,30 @@ class EpochState:
             and self.stage in (Stage.COLLECTING, Stage.SEALED)
         )
 
-    def released(self, stem: Stem) -> bool:
+    def released(self, stem: InputStream) -> bool:
         """Whether the epoch's counts of this stem are no longer needed; more entries are late."""
-        return self.stage.over or (stem is Stem.OPTIN_RECORDS and self.head_list is not None)
+        return self.stage.over or (stem is InputStream.OPTIN_RECORDS and self.head_list is not None)
 
-    def late_from_ms(self, stem: Stem) -> int | None:
+    def late_from_ms(self, stem: InputStream) -> int | None:
         """Append times at or after this are late; None while there is no list to report on."""
-        if stem is Stem.OPTIN_RECORDS:
+        if stem is InputStream.OPTIN_RECORDS:
             return self.parameters.window_end_ms + self.parameters.plan.grace_ms
         if self.head_list is None:
             return None
         return self.head_list.reports_until_ms + self.parameters.plan.grace_ms
 
-    def early_before_ms(self, stem: Stem) -> int:
+    def early_before_ms(self, stem: InputStream) -> int:
         """Append times before this are early.
 
         A report cannot be: the id of its head list is a hash of noise that no one could foresee.
         """
-        if stem is Stem.CLIENT_REPORTS:
+        if stem is InputStream.CLIENT_REPORTS:
             return 0
         return self.parameters.window_start_ms - self.parameters.plan.skew_ms
 
-    def beyond_seal(self, stem: Stem, partition: int, offset: int) -> bool:
+    def beyond_seal(self, stem: InputStream, partition: int, offset: int) -> bool:
         """Whether an offset lies at or beyond what was sealed for its partition."""
-        seal = self.records_sealed if stem is Stem.OPTIN_RECORDS else self.reports_sealed
+        seal = self.records_sealed if stem is InputStream.OPTIN_RECORDS else self.reports_sealed
         return seal is not None and (
             partition >= len(seal.bounds) or offset >= seal.bounds[partition]
         )

@@ -26,7 +26,7 @@ from blendstream.blender.paper.user_groups import PARTS
 from blendstream.streams.budget.epoch_plan import EpochParameters
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreMismatch
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import DocumentReference
 from blendstream.streams.releases.epoch_stages import (
@@ -44,7 +44,7 @@ __all__ = [
     "EpochState",
     "HeadListRelease",
     "PauseNotice",
-    "ReleaseBook",
+    "ReleaseLogState",
     "ReleasedDocument",
     "Seal",
     "Stage",
@@ -73,7 +73,7 @@ class _At(NamedTuple):
     time_ms: int
 
 
-class ReleaseBook:
+class ReleaseLogState:
     """The fold. `read_upto` is the offset of the first record not folded yet."""
 
     def __init__(self, ledger: Ledger | None = None, from_offset: int = 0) -> None:
@@ -95,7 +95,7 @@ class ReleaseBook:
         #: Which epoch reports on a list belong to, unless it and all before it have ended.
         self._of_list: dict[bytes, int] = {}
 
-    def copy(self) -> ReleaseBook:
+    def copy(self) -> ReleaseLogState:
         """The same book, which does not change when this one does."""
         copied = copy.copy(self)
         copied.epochs, copied.trimmed = self.epochs.copy(), self.trimmed.copy()
@@ -112,12 +112,12 @@ class ReleaseBook:
         """Epochs that are not over, lowest first."""
         return [s for _, s in sorted(self.epochs.items()) if not s.stage.over]
 
-    def unreleased(self, stem: Stem) -> list[EpochState]:
+    def unreleased(self, stem: InputStream) -> list[EpochState]:
         """Epochs whose counts of this stem are still needed, lowest first."""
         after = sorted(n for n in self.epochs if n > self._over_through)
         return [s for s in map(self.epochs.__getitem__, after) if not s.released(stem)]
 
-    def released_through(self, stem: Stem) -> int:
+    def released_through(self, stem: InputStream) -> int:
         """No epoch up to this one needs its counts of this stem any more; -1 when there is none.
 
         What lies before the first epoch that the log was read from is long released.
@@ -125,7 +125,7 @@ class ReleaseBook:
         unreleased = self.unreleased(stem)
         return unreleased[0].epoch - 1 if unreleased else max(self.epochs, default=-1)
 
-    def is_past(self, number: int, stem: Stem) -> bool:
+    def is_past(self, number: int, stem: InputStream) -> bool:
         """Whether an epoch, known or not, has ended for this stem, and all before it too."""
         return number <= self.released_through(stem)
 
@@ -134,7 +134,7 @@ class ReleaseBook:
         number = self._of_list.get(head_list_id)
         return None if number is None else self.epochs[number]
 
-    def trimmed_below(self, stem: Stem, version: int, partition: int) -> int:
+    def trimmed_below(self, stem: InputStream, version: int, partition: int) -> int:
         """In this version of the topic, offsets below this were removed after their release."""
         bounds = self.trimmed.get((stem, version), ())
         return bounds[partition] if partition < len(bounds) else 0
@@ -189,7 +189,7 @@ class ReleaseBook:
         elif name == "log_trimmed":
             version = int(body.get("topic_version", 1))  # Not always written.
             bounds = msgspec.convert(body["bounds"], tuple[Offset, ...])
-            self.trimmed[Stem(body["topic"]), version] = bounds
+            self.trimmed[InputStream(body["topic"]), version] = bounds
         elif name == "checkpoint":
             self.checkpoint_epoch = Ledger.from_json(body["ledger"]).last_epoch
         elif name in _STEPS:
@@ -205,15 +205,18 @@ class ReleaseBook:
         if body["epoch"] in self.epochs or body["epoch"] <= self._over_through:
             return
         parameters = EpochParameters.from_json(body)
-        shares = {Share(name): int(ppm) for name, ppm in body["shares_ppm"].items()}
+        shares = {OptinSubgroup(name): int(ppm) for name, ppm in body["shares_ppm"].items()}
         if sum(shares.values()) != PARTS or min(shares.values()) < 0:
             raise ValueError(f"shares_ppm must be ≥ 0 and sum to {PARTS}")
         period = parameters.period
-        if period is not None and tuple(shares.get(share, 0) for share in Share) != period.shares:
+        if (
+            period is not None
+            and tuple(shares.get(share, 0) for share in OptinSubgroup) != period.shares
+        ):
             raise ValueError("shares_ppm must be those of the budget period")
         # A reader that started at a checkpoint meets epochs its ledger already holds; charging
         # by number makes that harmless. An epoch that breaks its budget period is an error.
-        self.ledger = self.ledger.charged(parameters.charge)
+        self.ledger = self.ledger.with_charge(parameters.charge)
         self.epochs[parameters.epoch] = EpochState(parameters, at.offset, shares)
         self._end_pause(parameters)
         self._forget_old()

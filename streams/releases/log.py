@@ -52,11 +52,11 @@ from blendstream.streams.releases.commit_failures import (
     CommitRefused,
     Fenced,
     opening,
-    releasing,
+    translate_commit_errors,
 )
 from blendstream.streams.releases.documents import DocumentReference, StoredDocument
 from blendstream.streams.releases.entries import Entry, Kind
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.log_consumer import LogConsumer
 from blendstream.streams.releases.reader import LogReader
 from blendstream.streams.settings.sections import KafkaSettings
@@ -65,21 +65,21 @@ __all__ = [
     "CommitInDoubt",
     "CommitRefused",
     "Fenced",
+    "FencedSession",
     "ReleaseLog",
     "StepObserver",
-    "Turn",
-    "unobserved",
+    "no_op_observer",
 ]
 
 #: Called at each step of a release, as "head-lists.drawn", in order. Tests stop a job there;
-#: production passes `unobserved`.
+#: production passes `no_op_observer`.
 StepObserver = Callable[[str], Awaitable[None]]
 
 #: Entries of which the log must never hold two for one epoch.
 ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_released")
 
 
-async def unobserved(_step: str) -> None:
+async def no_op_observer(_step: str) -> None:
     """The observer of every real job."""
 
 
@@ -104,23 +104,25 @@ class ReleaseLog:
         self.on_committed = on_committed
 
     @property
-    def book(self) -> ReleaseBook:
+    def book(self) -> ReleaseLogState:
         """What was read so far."""
         return self._reader.book
 
-    async def catch_up(self) -> ReleaseBook:
+    async def catch_up(self) -> ReleaseLogState:
         """Read to the committed end by one server's answer: enough to look, never to decide."""
         return await self._reader.catch_up()
 
     async def read_document(self, reference: DocumentReference) -> bytes:
         """The committed bytes of a document, checked against their hash."""
-        return await self._reader.apart(lambda consumer: consumer.read_document(reference))
+        return await self._reader.with_dedicated_consumer(
+            lambda consumer: consumer.read_document(reference)
+        )
 
-    async def read_all(self) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
+    async def read_all(self) -> tuple[ReleaseLogState, Counter[tuple[str, int]]]:
         """The book of the whole log from its beginning, and how often each epoch has each entry."""
-        return await self._reader.apart(_fold_all)
+        return await self._reader.with_dedicated_consumer(_fold_all)
 
-    async def settle(self, kind: Kind) -> ReleaseBook:
+    async def fence_and_read(self, kind: Kind) -> ReleaseLogState:
         """A turn in which nothing is decided: what it leaves behind is a log that can be read.
 
         A job killed between send and commit leaves a transaction behind which readers wait, until
@@ -131,18 +133,20 @@ class ReleaseLog:
             return turn.book
 
     @contextlib.asynccontextmanager
-    async def turn(self, kind: Kind, observe: StepObserver = unobserved) -> AsyncIterator[Turn]:
+    async def turn(
+        self, kind: Kind, observe: StepObserver = no_op_observer
+    ) -> AsyncIterator[FencedSession]:
         """Steps 1 to 4; the caller decides, draws, and commits at most once."""
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
-            turn = Turn(self, self._topic, kind, producer, self._timeout_s, observe)
+            turn = FencedSession(self, self._topic, kind, producer, self._timeout_s, observe)
             await turn.begin()
             yield turn
         finally:
             # No abort: the next turn's producer does that, and waiting here could hang a stop.
             await asyncio.to_thread(discard_producer, producer)
 
-    async def read_until(self, turn_id: str) -> ReleaseBook:
+    async def read_until(self, turn_id: str) -> ReleaseLogState:
         """Read until this record of ours is seen."""
         patience_s = self._transaction_timeout_s + 2 * self._timeout_s
         return await self._reader.read_until(turn_id, patience_s)
@@ -171,7 +175,7 @@ class ReleaseLog:
 
 
 @dataclass(eq=False)
-class Turn:
+class FencedSession:
     """The right to add to the log once, knowing all that is in it."""
 
     _log: ReleaseLog
@@ -184,7 +188,7 @@ class Turn:
     committed: bool = False
 
     @property
-    def book(self) -> ReleaseBook:
+    def book(self) -> ReleaseLogState:
         """All that is in the log, as of this turn's own record and of its commit."""
         return self._log.book
 
@@ -233,7 +237,7 @@ class Turn:
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         # No callback asks for each record's fate: the commit fails if any of them failed, and a
         # callback that runs while the client raises a fatal error would turn it into another one.
-        with releasing():
+        with translate_commit_errors():
             self._producer.begin_transaction()
             for key, value in records:
                 self._producer.produce(self._topic, value=value, key=key, partition=0)
@@ -243,12 +247,12 @@ class Turn:
             raise CommitInDoubt("Kafka did not take the release in time")
 
     def _commit(self) -> None:
-        with releasing():
+        with translate_commit_errors():
             self._producer.commit_transaction(self._timeout_s)
 
 
-def _fold_all(consumer: LogConsumer) -> tuple[ReleaseBook, Counter[tuple[str, int]]]:
-    book, seen = ReleaseBook(), Counter[tuple[str, int]]()
+def _fold_all(consumer: LogConsumer) -> tuple[ReleaseLogState, Counter[tuple[str, int]]]:
+    book, seen = ReleaseLogState(), Counter[tuple[str, int]]()
     for record in consumer.to_end(0):
         book.apply(*record)
         for entry in entries.of_record(record.key, record.value):

@@ -43,7 +43,7 @@ def write_optin_release(release: OptinRelease) -> bytes:
             "threshold": release.threshold,
             "selection_users": release.selection_users,
             "selection_scale": release.selection_scale,
-            "luck": release.luck,
+            "below_threshold_probability": release.below_threshold_probability,
             "known": list(release.known),
             "forgotten": list(release.forgotten),
             "best_trimmed": release.best_trimmed,
@@ -87,7 +87,9 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         threshold=body["threshold"],
         selection_users=int(body["selection_users"]),
         selection_scale=float(body["selection_scale"]),
-        luck=float(body.get("luck", 0.0)),  # nor have any
+        below_threshold_probability=float(
+            body.get("below_threshold_probability", 0.0)
+        ),  # nor have any
         known=tuple(body.get("known", ())),  # an older release did not say
         forgotten=tuple(body.get("forgotten", ())),
         best_trimmed=body["best_trimmed"],

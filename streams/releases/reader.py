@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector, librdkafka_settings
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.settings.sections import KafkaSettings
 
@@ -66,11 +66,11 @@ def _system_ms() -> int:
 class LogListener(Protocol):
     """Turns what is read into something else, before `position` says that it was read."""
 
-    def take(self, book: ReleaseBook, record: LogRecord) -> None:
+    def take(self, book: ReleaseLogState, record: LogRecord) -> None:
         """A record was folded into the book."""
         ...
 
-    def publish(self, book: ReleaseBook) -> None:
+    def publish(self, book: ReleaseLogState) -> None:
         """All records that were fetched together were."""
         ...
 
@@ -97,7 +97,7 @@ class LogReader:
         self._since_ms = since_ms
         self._listener = listener
         self._now_ms = now_ms
-        self._book: ReleaseBook | None = None
+        self._book: ReleaseLogState | None = None
         self._consumer: LogConsumer | None = None
         self._renew_at = 0.0
         self._reading = asyncio.Lock()
@@ -108,17 +108,17 @@ class LogReader:
         self._closing = False
 
     @property
-    def book(self) -> ReleaseBook:
+    def book(self) -> ReleaseLogState:
         """What was read so far. It changes as the log is read on."""
         if self._book is None:
             raise StoreUnavailable("the release log was not read yet")
         return self._book
 
-    async def step(self, needed: Callable[[ReleaseBook], bool] = lambda _book: True) -> bool:
+    async def step(self, needed: Callable[[ReleaseLogState], bool] = lambda _book: True) -> bool:
         """Read and fold what comes next, if `needed`; whether anything came within a moment."""
         return await self._undisturbed(self._step(needed))
 
-    async def catch_up(self) -> ReleaseBook:
+    async def catch_up(self) -> ReleaseLogState:
         """Read to the committed end that one server reports: true, but perhaps not the newest.
 
         Enough to look whether anything is due, to show, and to publish what was committed. Never
@@ -126,7 +126,7 @@ class LogReader:
         """
         return await self._undisturbed(self._catch_up())
 
-    async def read_until(self, turn_id: str, within_s: float) -> ReleaseBook:
+    async def read_until(self, turn_id: str, within_s: float) -> ReleaseLogState:
         """Read until this record of ours is seen, by as many servers as that takes."""
         started = time.monotonic()
         if not await self._read_while(lambda book: turn_id not in book.turns, within_s):
@@ -142,7 +142,7 @@ class LogReader:
         async with self._reading:
             await self._drop_consumer()
 
-    async def apart(self, read: Callable[[LogConsumer], T]) -> T:
+    async def with_dedicated_consumer(self, read: Callable[[LogConsumer], T]) -> T:
         """Use a consumer of its own, in a thread; the book stays as it is."""
 
         def used() -> T:
@@ -175,7 +175,7 @@ class LogReader:
         if not task.cancelled():
             task.exception()  # Its caller has it; one who gave up will ask again anyway.
 
-    async def _read_while(self, needed: Callable[[ReleaseBook], bool], within_s: float) -> bool:
+    async def _read_while(self, needed: Callable[[ReleaseLogState], bool], within_s: float) -> bool:
         """Read on while more is needed; False when nothing more came and the time is up."""
         if self._book is None:
             await self.step(lambda _book: False)  # Looking for the start is no part of that time.
@@ -197,7 +197,7 @@ class LogReader:
                 return False
             moved, patience_s = now, min(2 * patience_s, self._timeout_s)
 
-    async def _step(self, needed: Callable[[ReleaseBook], bool]) -> bool:
+    async def _step(self, needed: Callable[[ReleaseLogState], bool]) -> bool:
         async with self._reading:
             book = await self._opened_book()
             if not needed(book):
@@ -206,7 +206,7 @@ class LogReader:
             await self._fold_some(book, await self._opened_consumer(before))
             return book.read_upto > before
 
-    async def _catch_up(self) -> ReleaseBook:
+    async def _catch_up(self) -> ReleaseLogState:
         async with self._reading:
             book = await self._opened_book()
             consumer = await self._opened_consumer(book.read_upto)
@@ -224,9 +224,9 @@ class LogReader:
                     await self._drop_consumer()
                     raise StoreUnavailable("Kafka did not answer a fetch of the release log")
 
-    async def _opened_book(self) -> ReleaseBook:
+    async def _opened_book(self) -> ReleaseLogState:
         if self._book is None:
-            self._book = ReleaseBook(*await self.apart(self._find_start))
+            self._book = ReleaseLogState(*await self.with_dedicated_consumer(self._find_start))
         return self._book
 
     async def _opened_consumer(self, offset: int) -> LogConsumer:
@@ -244,7 +244,7 @@ class LogReader:
             return consumer.find_start(self._now_ms())
         return Ledger(), consumer.first_since(self._since_ms) or 0
 
-    async def _fold_some(self, book: ReleaseBook, consumer: LogConsumer) -> int | None:
+    async def _fold_some(self, book: ReleaseLogState, consumer: LogConsumer) -> int | None:
         """Read and fold what comes next; the committed end, if that was reached."""
         if self._closing:
             raise StoreUnavailable("the release log was closed while it was read")
@@ -315,12 +315,12 @@ class LogFollower(LogReader):
         self._skew_ms = round(2 * skew_s * 1000)
         #: When the log was last read to the furthest end that any broker reports.
         self._furthest_at = -math.inf
-        self._copy: ReleaseBook | None = None
+        self._copy: ReleaseLogState | None = None
 
     @property
-    def stable_book(self) -> ReleaseBook:
+    def stable_book(self) -> ReleaseLogState:
         """What was read so far. It stays as it is: after reading on there is another one."""
-        book = self._book or ReleaseBook()
+        book = self._book or ReleaseLogState()
         if self._copy is None or self._copy.read_upto < book.read_upto:
             self._copy = book.copy()
         return self._copy
@@ -328,7 +328,7 @@ class LogFollower(LogReader):
     async def end(self, *, furthest: bool = False) -> int:
         """Where the log ends, by one broker; `furthest`: by the one that knows most."""
         if furthest:
-            return await self._ends.furthest_end(self._topic, 0)
+            return await self._ends.max_end_offset(self._topic, 0)
         return (await self._ends.ends(self._topic, [0]))[0]
 
     async def reached(self, end: int) -> None:
@@ -366,7 +366,7 @@ class LogFollower(LogReader):
         return False
 
     def _far_enough(self, frames: Sequence[UnknownFrame]) -> bool:
-        book = self._book or ReleaseBook()
+        book = self._book or ReleaseLogState()
         return all(
             book.read_upto >= frame.log_position or book.last_ms > frame.append_ms + self._skew_ms
             for frame in frames

@@ -27,15 +27,15 @@ from blendstream.streams.kafka.kafka_clients import (
     discard_producer,
     producer_settings,
 )
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings.sections import KafkaSettings
 from blendstream.streams.wire.frames import FrameKind, encode_marker
 
 __all__ = ["AppendedMarker", "SealMarkers"]
 
 _KINDS: Final = {
-    Stem.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS,
-    Stem.CLIENT_REPORTS: FrameKind.CLIENT_REPORTS,
+    InputStream.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS,
+    InputStream.CLIENT_REPORTS: FrameKind.CLIENT_REPORTS,
 }
 _NOT_ALLOWED: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -62,7 +62,7 @@ class SealMarkers:
         self._producer: Producer | None = None
 
     async def write(
-        self, stem: Stem, topic: str, partitions: int, epoch: int
+        self, stem: InputStream, topic: str, partitions: int, epoch: int
     ) -> list[AppendedMarker]:
         """Write one marker to each partition; returns when every in-sync replica has them."""
         value = encode_marker(_KINDS[stem], epoch, secrets.token_bytes(16))

@@ -31,7 +31,7 @@ from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.tables.client_reports import ClientReportTable
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.record_rows import PackedRecords, RecordSums
@@ -91,21 +91,23 @@ class SealedCounts:
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
         """Counts of S and T; `complete` insists that every partition is counted up to its bound."""
         (records, (s, t)), totals = await self._read_records(
-            epoch, bounds, [Share.S, Share.T], complete
+            epoch, bounds, [OptinSubgroup.S, OptinSubgroup.T], complete
         )
-        counts = OptinCounts(records, s, t, _users(totals, Share.S), _users(totals, Share.T))
+        counts = OptinCounts(
+            records, s, t, _users(totals, OptinSubgroup.S), _users(totals, OptinSubgroup.T)
+        )
         return OptinRead(counts, _lost(totals))
 
     async def read_graph(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> GraphRead:
         """Counts of the click graph's share."""
         (records, (counts,)), totals = await self._read_records(
-            epoch, bounds, [Share.GRAPH], complete
+            epoch, bounds, [OptinSubgroup.GRAPH], complete
         )
         clicks = dict(sorted((records[i], n) for i, n in enumerate(counts.tolist())))
-        return GraphRead(clicks, _users(totals, Share.GRAPH), _lost(totals))
+        return GraphRead(clicks, _users(totals, OptinSubgroup.GRAPH), _lost(totals))
 
     async def _read_records(
-        self, epoch: int, bounds: Sequence[int], shares: Sequence[Share], complete: bool
+        self, epoch: int, bounds: Sequence[int], shares: Sequence[OptinSubgroup], complete: bool
     ) -> tuple[tuple[PackedRecords, list[IntArray]], list[dict[str, int]]]:
         """The records of some shares with a column of counts for each, and all totals."""
         assert isinstance(self._tables, OptinRecordTable)
@@ -199,7 +201,7 @@ class SealedCounts:
         return f"{self._reader}-{token}"
 
 
-def _users(totals: Sequence[dict[str, int]], share: Share) -> int:
+def _users(totals: Sequence[dict[str, int]], share: OptinSubgroup) -> int:
     """People in a share. Not the sum of its counts: someone may have sent several records, and
     how many is theirs alone to know."""
     return sum(t.get(f"users:{share}", 0) for t in totals)

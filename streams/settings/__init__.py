@@ -10,26 +10,26 @@
 from blendstream.streams.settings.fields import Secret, Url, shown
 from blendstream.streams.settings.loading import (
     Loaded,
-    given_settings,
     load_kafka,
     load_redis,
     load_settings,
+    raw_settings,
 )
-from blendstream.streams.settings.settings import Declared, Settings, declared_settings
+from blendstream.streams.settings.settings import Settings, SettingSpec, declared_settings
 
 __all__ = [
-    "Declared",
     "Loaded",
     "Secret",
+    "SettingSpec",
     "Settings",
     "Url",
     "declared_settings",
     "fields",
-    "given_settings",
     "load_kafka",
     "load_redis",
     "load_settings",
     "private_files",
+    "raw_settings",
     "sections",
     "settings",
     "shown",

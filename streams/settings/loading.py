@@ -16,9 +16,14 @@ from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings.fields import Secret, Url
 from blendstream.streams.settings.private_files import exposed
 from blendstream.streams.settings.sections import KafkaSettings, RedisSettings
-from blendstream.streams.settings.settings import Declared, Settings, declared_settings, read_values
+from blendstream.streams.settings.settings import (
+    Settings,
+    SettingSpec,
+    declared_settings,
+    read_values,
+)
 
-__all__ = ["Given", "Loaded", "given_settings", "load_kafka", "load_redis", "load_settings"]
+__all__ = ["Loaded", "RawSettings", "load_kafka", "load_redis", "load_settings", "raw_settings"]
 
 PREFIX = "BLENDSTREAM_"
 FILE_VARIABLE = "BLENDSTREAM_SETTINGS"
@@ -34,7 +39,7 @@ class Loaded(NamedTuple):
     origins: Mapping[str, str]
 
 
-class Given(NamedTuple):
+class RawSettings(NamedTuple):
     """What was given, unchecked: may hold secrets in clear text, so never print it as it is."""
 
     values: dict[str, object]
@@ -42,14 +47,16 @@ class Given(NamedTuple):
     problems: list[str]
 
 
-def given_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Given:
+def raw_settings(
+    file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> RawSettings:
     """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which wins.
 
     A file that cannot be read is a `SettingsError` of its own: every setting in it would seem
     missing, and hide the one problem to correct.
     """
     environment = os.environ if environment is None else environment
-    given = Given({}, {}, [])
+    given = RawSettings({}, {}, [])
     if file is None and environment.get(FILE_VARIABLE):
         file = Path(environment[FILE_VARIABLE])
     for found in _sources(file, environment, given.problems):
@@ -60,7 +67,7 @@ def given_settings(file: Path | None = None, environment: Mapping[str, str] | No
 
 def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Loaded:
     """The settings that were given, complete and checked; `SettingsError` names every problem."""
-    values, origins, problems = given_settings(file, environment)
+    values, origins, problems = raw_settings(file, environment)
     try:
         settings = Settings.from_values(values)
     except SettingsError as error:
@@ -162,7 +169,9 @@ def _document(file: Path) -> dict[str, Any]:
         ) from None
 
 
-def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -> Iterator[_Found]:
+def _from_file(
+    file: Path, known: Mapping[str, SettingSpec], problems: list[str]
+) -> Iterator[_Found]:
     document = _document(file)
     secrets: list[str] = []
     for section, table in document.items():
@@ -186,7 +195,7 @@ def _from_file(file: Path, known: Mapping[str, Declared], problems: list[str]) -
 
 
 def _secret_file(
-    declared: Declared, path: Path, origin: str, problems: list[str]
+    declared: SettingSpec, path: Path, origin: str, problems: list[str]
 ) -> Iterator[_Found]:
     """A secret kept in a file of its own, as container platforms hand them out."""
     try:

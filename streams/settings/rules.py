@@ -186,18 +186,18 @@ def _ports(settings: Settings) -> Iterator[str]:
 
 def _topics(settings: Settings) -> Iterator[str]:
     topics, epoch = settings.topics, settings.epoch
-    if topics.one_node and (topics.replication > 1 or topics.min_insync_replicas > 1):
+    if topics.allow_single_broker and (topics.replication > 1 or topics.min_insync_replicas > 1):
         yield (
-            "topics.replication and topics.min_insync_replicas must be 1 with topics.one_node, "
-            f"got {topics.replication} and {topics.min_insync_replicas}; set both to 1, or "
-            "one_node to false"
+            "topics.replication and topics.min_insync_replicas must be 1 with "
+            f"topics.allow_single_broker, got {topics.replication} and "
+            f"{topics.min_insync_replicas}; set both to 1, or allow_single_broker to false"
         )
-    if not topics.one_node and topics.replication < 2:
+    if not topics.allow_single_broker and topics.replication < 2:
         yield (
             f"topics.replication must be at least 2, got {topics.replication}; raise it, or set "
-            "topics.one_node = true if losing everything with one disk is acceptable"
+            "topics.allow_single_broker = true if losing everything with one disk is acceptable"
         )
-    elif not topics.one_node and topics.min_insync_replicas >= topics.replication:
+    elif not topics.allow_single_broker and topics.min_insync_replicas >= topics.replication:
         yield (
             "topics.min_insync_replicas must be below topics.replication = "
             f"{topics.replication}, got {topics.min_insync_replicas}; otherwise one broker's "

@@ -127,7 +127,7 @@ class TopicsSettings:
     )
     replication: int = setting(3, "Copies of every record in Kafka.", at_least(1))
     min_insync_replicas: int = setting(2, "Copies that must exist to accept.", at_least(1))
-    one_node: bool = setting(
+    allow_single_broker: bool = setting(
         False, "Allow a single broker without replication. Demo and tests only."
     )
     retention_s: int = setting(
@@ -332,7 +332,7 @@ class GatewaySettings:
     batch_entries: int = setting(
         1000, "Most entries in one request.", between(1, MAX_BATCH_ENTRIES)
     )
-    bodies_bytes: int = setting(
+    max_in_flight_body_bytes: int = setting(
         64 * MIB,
         "Most bytes that requests hold until they are answered; beyond it the answer is 503.",
         at_least(MIB),

@@ -14,7 +14,7 @@ from blendstream.streams.settings import sections
 from blendstream.streams.settings.fields import SettingProblem, Url, read_value, shown
 from blendstream.streams.settings.rules import broken_rules
 
-__all__ = ["Declared", "Settings", "declared_settings", "read_values"]
+__all__ = ["SettingSpec", "Settings", "declared_settings", "read_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def read_values(values: Mapping[str, object]) -> tuple[dict[str, dict[str, Any]]
     return by_section, problems
 
 
-class Declared(NamedTuple):
+class SettingSpec(NamedTuple):
     """One setting as it is declared, wherever its value came from."""
 
     section: str
@@ -142,12 +142,12 @@ def section_types() -> dict[str, Any]:
     return typing.get_type_hints(Settings)
 
 
-def declared_settings() -> Iterator[Declared]:
+def declared_settings() -> Iterator[SettingSpec]:
     """Every setting there is, in order."""
     for section, kind in section_types().items():
         hints = typing.get_type_hints(kind)
         for entry in dataclasses.fields(kind):
-            yield Declared(
+            yield SettingSpec(
                 section,
                 entry.name,
                 hints[entry.name],

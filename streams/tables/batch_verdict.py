@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.wire.frames import Marker, OptinFrame, RefusedFrame, ReportFrame
 
 __all__ = [
@@ -89,9 +89,9 @@ class Tally:
     received: int = 0
     refused: Counter[Refusal] = field(default_factory=Counter)
     cells: NDArray[np.int64] | None = None
-    records: dict[Share, Counter[bytes]] = field(default_factory=dict)
+    records: dict[OptinSubgroup, Counter[bytes]] = field(default_factory=dict)
     #: People: contributors whose slot 0 was accepted, however many records they sent.
-    users: Counter[Share] = field(default_factory=Counter)
+    users: Counter[OptinSubgroup] = field(default_factory=Counter)
     #: Of the counted entries, those that say "no record": they add to `users` and to no record.
     none: int = 0
     fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)

@@ -48,7 +48,7 @@ __all__ = [
     "CountTable",
     "HalfApplied",
     "PartitionState",
-    "Seen",
+    "SeenContributors",
     "Stale",
     "StoredState",
 ]
@@ -81,7 +81,7 @@ class _End:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenContributors:
     """The contributors of one partition and epoch, and where its strings end, by name."""
 
     table: FingerprintTable = field(default_factory=FingerprintTable)
@@ -95,7 +95,7 @@ class PartitionState:
     partition: int
     topic_id: str
     offset: int
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, SeenContributors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +208,12 @@ class CountTable:
         answer = await self._open.run(self._client, keys, opening)
         return text_of(answer[0]) == "opened"
 
-    async def load_seen(self, partition: int, epoch: int) -> Seen:
+    async def load_seen(self, partition: int, epoch: int) -> SeenContributors:
         """An epoch's fingerprints, and where its strings end.
 
         Read the offset first: a later write then shows as stale.
         """
-        seen = Seen()
+        seen = SeenContributors()
         for name, keys in (await self._chunk_keys(partition, epoch)).items():
             if name != _SEEN:
                 size = await answered(self._client.strlen(keys[-1]))
@@ -259,7 +259,7 @@ class CountTable:
 
     def _batch(
         self, state: PartitionState, verdict: BatchVerdict, next_offset: int
-    ) -> tuple[list[str], list[Any], list[tuple[Seen, str, _End]]]:
+    ) -> tuple[list[str], list[Any], list[tuple[SeenContributors, str, _End]]]:
         """The script's keys and arguments, and where strings end if it is applied."""
         partition = state.partition
         keys = [self.key(partition, part) for part in ("state", "totals", "late")]
@@ -271,7 +271,7 @@ class CountTable:
         totals: dict[str, int] = {}
         tallies = []
         blobs: list[bytes] = []
-        advance: list[tuple[Seen, str, _End]] = []
+        advance: list[tuple[SeenContributors, str, _End]] = []
 
         def appended(epoch: int, name: str, data: bytes) -> dict[str, Any]:
             seen = state.seen[epoch]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.tables.batch_verdict import Tally
 from blendstream.streams.tables.count_table import CountTable
 from blendstream.streams.tables.record_rows import pack_rows
@@ -35,13 +35,13 @@ MAX_RECORD_BYTES_PER_SCRIPT: Final = 4 * 1024 * 1024
 class OptinRecordTable(CountTable):
     """Records by share."""
 
-    _series = tuple(Share)
+    _series = tuple(OptinSubgroup)
 
     def _strings(self, tally: Tally) -> dict[str, bytes]:
         return {share: pack_rows(counts) for share, counts in tally.records.items()}
 
     async def record_rows(
-        self, epoch: int, share: Share, partitions: Sequence[int]
+        self, epoch: int, share: OptinSubgroup, partitions: Sequence[int]
     ) -> AsyncIterator[bytes]:
         """Opt-in records of an epoch and share, as `record_rows` packs them, a string at a time."""
         for partition in partitions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.tables.client_reports import ClientReportTable
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.tables.redis import Client
@@ -12,7 +12,7 @@ __all__ = ["StageTable", "stage_table"]
 StageTable = OptinRecordTable | ClientReportTable
 
 
-def stage_table(stem: Stem, client: Client, topic: str, *, prefix: str) -> StageTable:
+def stage_table(stem: InputStream, client: Client, topic: str, *, prefix: str) -> StageTable:
     """The table of a stage's topic, in any version of it."""
-    of = OptinRecordTable if stem is Stem.OPTIN_RECORDS else ClientReportTable
+    of = OptinRecordTable if stem is InputStream.OPTIN_RECORDS else ClientReportTable
     return of(client, topic, prefix=prefix)

@@ -4,8 +4,9 @@
     log.info("client_reports_counted", extra={"partition": 3, "counted": 512})
 
 Our own lines are a past-tense event key and fields. A field's name must be in `FIELDS`; its value
-must be a number, a truth value, an enum's member, or text wrapped in `Known`, by which the author
-states that it is ours (a topic, a version). Everything else is left out and counted as refused.
+must be a number, a truth value, an enum's member, or text wrapped in `SafeText`, by which the
+author states that it is ours (a topic, a version). Everything else is left out and counted as
+refused.
 
 Lines of other libraries may contain data: a Kafka library that reports a bad message may print the
 message. Of these lines we write the logger, the place, and the text only if it is a constant in the
@@ -16,7 +17,7 @@ A library's line that says the same as one of the last ten seconds is counted, n
 next says how often (`repeated`): while a broker is away they complain a hundred times a second.
 
 Promises: what reaches the handler by `logging`, `warnings` or an unhandled exception obeys this.
-Assumes: no code prints to standard error in another way, or wraps foreign text in `Known`.
+Assumes: no code prints to standard error in another way, or wraps foreign text in `SafeText`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from blendstream.blender.values.errors import BlenderError
 if TYPE_CHECKING:
     from blendstream.streams.settings.sections import LogSettings
 
-__all__ = ["FIELDS", "Known", "SafeHandler", "configure_logging"]
+__all__ = ["FIELDS", "SafeHandler", "SafeText", "configure_logging"]
 
 #: Every field that a log line may have. Add a name here when a new one cannot carry anyone's data;
 #: remove a name that no line uses any more.
@@ -81,13 +82,13 @@ CALLERS: Final = 4
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class Known(str):
+class SafeText(str):
     """Text that its author knows to be the project's own, never a person's: a topic, a state."""
 
     __slots__ = ()
 
 
-SAFE_TYPES: Final = (bool, int, float, type(None), Enum, Known)
+SAFE_TYPES: Final = (bool, int, float, type(None), Enum, SafeText)
 
 
 class SafeHandler(logging.StreamHandler[TextIO]):

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 from blendstream.agents.gateway.routes import ROUTES
 from blendstream.agents.gateway.state.metrics import OTHER_ROUTES, GatewayTotals
 from blendstream.agents.worker.metrics import EntryTotals
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 
-REPORTS = Stem.CLIENT_REPORTS
+REPORTS = InputStream.CLIENT_REPORTS
 
 
 def told(totals: EntryTotals, what: str = "received", **labels: str) -> float | None:

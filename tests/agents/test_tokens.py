@@ -90,7 +90,7 @@ def test_a_broken_or_missing_file_leaves_the_last_good_one_in_force(tmp_path, ca
     os.utime(path, (1, 1))
     clock.now = 2.0
     assert application(tokens, token) == "news"
-    assert "application_tokens_kept" in caplog.text
+    assert "token_file_reload_failed" in caplog.text
     assert tokens.stale, "a withdrawn token works on, which somebody must be told"
     path.unlink()
     clock.now = 4.0

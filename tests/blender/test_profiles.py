@@ -109,7 +109,7 @@ def test_a_new_record_one_below_the_threshold_shows_when_its_coin_says_so():
     release = build_head_list("sharp", counts, PrivacyParameters(), Heads())
 
     assert release.head_list.records == (A, B)
-    assert release.luck == pytest.approx(0.1327, abs=1e-4)
+    assert release.below_threshold_probability == pytest.approx(0.1327, abs=1e-4)
 
 
 def test_without_a_t_the_counts_of_s_estimate_alone():

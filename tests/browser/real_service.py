@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from blendstream.blender.values.cells import RandomizerSpec
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.tables.batch_verdict import SEPARATOR
 from tests.counted_records import record_counts
 from tests.service.builder import Service, in_thread, running_service
@@ -46,7 +46,7 @@ class RealService(Service):
         """Counts of an epoch's cells, once so many reports were counted."""
 
         async def read() -> list[int]:
-            tables = await self.until_total(Stem.CLIENT_REPORTS, epoch, reports)
+            tables = await self.until_total(InputStream.CLIENT_REPORTS, epoch, reports)
             found = await tables.cell_counts(epoch, range(self.partitions), 51)
             await tables.close()
             return [int(count) for count in found]
@@ -57,9 +57,9 @@ class RealService(Service):
         """Counts of an epoch's opt-in records, once so many were counted."""
 
         async def read() -> dict[tuple[str, str], int]:
-            tables = await self.until_total(Stem.OPTIN_RECORDS, epoch, records)
+            tables = await self.until_total(InputStream.OPTIN_RECORDS, epoch, records)
             found: dict[tuple[str, str], int] = {}
-            for share in Share:
+            for share in OptinSubgroup:
                 counts = await record_counts(tables, epoch, share, range(self.partitions))
                 for text, count in counts.items():
                     query, _, url = text.partition(SEPARATOR)

@@ -90,7 +90,11 @@ def test_doctor_finds_nothing_to_fix_in_brokers_that_are_set_up_so(brokers, file
         verification([value(b, "transaction.partition.verification.enable") for b in found]),
     ]
     assert [finding for finding in findings if finding.grade is not Grade.OK] == []
-    assert (wanted.replication, wanted.min_insync_replicas, wanted.one_node) == (3, 2, False)
+    assert (wanted.replication, wanted.min_insync_replicas, wanted.allow_single_broker) == (
+        3,
+        2,
+        False,
+    )
 
 
 @WAYS

@@ -75,7 +75,7 @@ def directives(text: str) -> list[tuple[str, str, str]]:
 
 def complaints(text: str) -> list[str]:
     """What is wrong with a unit: sections, keys, values, and a verb that does not exist."""
-    from blendstream.agents.cli import VERBS
+    from blendstream.agents.cli import SUBCOMMANDS
 
     found = directives(text)
     wrong = [
@@ -87,7 +87,7 @@ def complaints(text: str) -> list[str]:
     once = [(s, k) for s, k, _ in found if k not in several]
     wrong += [f"{key} twice" for key in {k for k in once if once.count(k) > 1}]
     started = [value.split()[-1] for _, key, value in found if key == "ExecStart"]
-    wrong += [f"no verb {verb}" for verb in started if verb not in {v.name for v in VERBS}]
+    wrong += [f"no verb {verb}" for verb in started if verb not in {v.name for v in SUBCOMMANDS}]
     return wrong if len(started) == 1 else [*wrong, "one ExecStart"]
 
 

@@ -35,7 +35,7 @@ GUIDE = "test_the_guide_of_the_client_works_as_printed_against_the_demo"
 PRACTICE = "test_on_three_brokers_and_sentinel_the_doctor_has_nothing_to_fix_and_a_node_may_go"
 HANGING = "test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_lost_draw"
 MODEL = "test_the_order_of_steps_releases_once_and_never_waits_for_ever"
-VERBS = "test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild"
+SUBCOMMANDS = "test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild"
 WHOLE_SERVICE = "test_records_go_all_the_way_over_tls"
 
 #: For each page: how a command begins, and the test that runs it. One that no entry covers fails.
@@ -108,15 +108,15 @@ SHOWN_BY = {
         "kill -9 PROCESS": PRACTICE,
         "blendstream run --settings": FIRST_SERVICE,
         "blendstream simulate >": FIRST_SERVICE,
-        "blendstream epochs --settings settings.toml --watch": VERBS,
+        "blendstream epochs --settings settings.toml --watch": SUBCOMMANDS,
     },
     "released-once.md": {"spin": MODEL, "gcc": MODEL},
     "runbook.md": {
         "curl -s http://GATEWAY/v1/epochs": WHOLE_SERVICE,
         "curl -s http://GATEWAY/readyz": WHOLE_SERVICE,
         "blendstream doctor": FIRST_SERVICE,
-        "blendstream epochs --watch": VERBS,
-        "blendstream ledger": VERBS,
+        "blendstream epochs --watch": SUBCOMMANDS,
+        "blendstream ledger": SUBCOMMANDS,
         "kafka-transactions.sh": HANGING,
         "blendstream epochs aborted": HANGING,
         # By the same request to the broker; the script is Kafka's own.

@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings import Settings
 from tests.service.settings import service_values
 
@@ -67,7 +67,7 @@ def test_the_stems_of_the_page_are_those_of_the_code():
     """Whoever searches for a stem must find its topic, agent, metrics and tests: two have them."""
     sentence = PAGE.partition("*stem*")[2].partition(")")[0]
 
-    assert re.findall(r"`([a-z_]+)`", sentence) == [stem.value for stem in Stem]
+    assert re.findall(r"`([a-z_]+)`", sentence) == [stem.value for stem in InputStream]
 
 
 def test_topics_that_readme_and_walk_name_are_the_services_topics():

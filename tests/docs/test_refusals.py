@@ -11,7 +11,7 @@ from blendstream.agents.gateway.state.verdicts import Reason
 from blendstream.agents.worker.halt_reasons import StopReason
 from blendstream.localclient import errors
 from blendstream.localclient.conversation import What
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.tables.batch_verdict import Refusal
 from tests.docs.pages import REPOSITORY
 
@@ -49,7 +49,7 @@ def named(cells: Iterable[str], pattern: str) -> set[str]:
             id="stopped partition",
         ),
         pytest.param(
-            "epochs.md", "**No epoch hangs.**", "reason", (0,), CODE, set(Shortfall),
+            "epochs.md", "**No epoch hangs.**", "reason", (0,), CODE, set(IncompleteReason),
             id="publication",
         ),
         pytest.param(

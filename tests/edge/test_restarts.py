@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from blendstream.agents.local.local_edge import write_certificate
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from tests.edge.attacks import exchange_report
 from tests.edge.edge_service import EdgeService, edge_service
 from tests.service.builder import Service
@@ -142,6 +142,6 @@ def test_gateways_restart_behind_the_edge_and_accounting_stays_exact(kafka, redi
 
 async def counted_reports(service: Service, expected: int) -> int:
     """Wait for so many; return how many there are."""
-    tables = await service.until_total(Stem.CLIENT_REPORTS, 2, expected)
+    tables = await service.until_total(InputStream.CLIENT_REPORTS, 2, expected)
     totals = [await tables.totals(number, 2) for number in range(service.partitions)]
     return sum(total.get("counted", 0) for total in totals)

@@ -61,7 +61,7 @@ class OneNode:
         {
             "topics__replication": "1",
             "topics__min_insync_replicas": "1",
-            "topics__one_node": "true",
+            "topics__allow_single_broker": "true",
         }
     )
     transactions = True

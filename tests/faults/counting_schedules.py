@@ -33,7 +33,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
 from tests.faults.breakable_servers import BreakableServers, Step, pick
@@ -43,7 +43,7 @@ from tests.service.processes import Part
 
 #: With room for a machine that does ten other things, and for a worker that starts anew.
 COUNTED_WITHIN_S = 400.0
-OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
+OPTIN, REPORTS = InputStream.OPTIN_RECORDS, InputStream.CLIENT_REPORTS
 
 
 class World:
@@ -83,7 +83,7 @@ class World:
 
     async def _counted(self) -> bool:
         await self._at_least_one_worker()  # As an orchestrator would, should one have left.
-        return all([await self.made.caught_up(stem) for stem in Stem])
+        return all([await self.made.caught_up(stem) for stem in InputStream])
 
     # --- what is sent ---------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class World:
             made.send(OPTIN, partition, encode_optin_records(self.records, long, log_position=1))
             made.expect_refused(OPTIN, self.records, Refusal.TOO_LONG, len(keys))
         elif odd == 6:
-            for stem in Stem:  # As a keeper leaves them that dies before it seals.
+            for stem in InputStream:  # As a keeper leaves them that dies before it seals.
                 made.send_marker(stem, self.records, partition)
 
     async def send_in_a_transaction(self) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from blendstream.agents.local import LocalRedis
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from tests.faults.modelled_service import ModelledService, People, now_ms, urls_of_people
 from tests.faults.peer_links import LinkedCluster
@@ -87,11 +87,11 @@ class CutOffService(ModelledService):
         epoch, sent = state.epoch, self.made.sent
         begin, end = state.parameters.window_start_ms, state.parameters.window_end_ms
         if begin <= now_ms() < end - MARGIN_MS:
-            before = {share: sent.get((epoch, share), Counter()).total() for share in Share}
+            before = {share: sent.get((epoch, share), Counter()).total() for share in OptinSubgroup}
             await asyncio.to_thread(self.made.send_optin, state, PEOPLE, self._rng)
-            new = {share: sent.get((epoch, share), Counter()).total() for share in Share}
+            new = {share: sent.get((epoch, share), Counter()).total() for share in OptinSubgroup}
             people = Counter({(epoch, share): new[share] - before[share] for share in new})
-            self._note(Stem.OPTIN_RECORDS, epoch, people, end)
+            self._note(InputStream.OPTIN_RECORDS, epoch, people, end)
 
     async def _send_reports(self, state: EpochState) -> None:
         if state.stage is not Stage.REPORTING or state.head_list is None:
@@ -101,10 +101,10 @@ class CutOffService(ModelledService):
         if now_ms() < end - MARGIN_MS:
             await asyncio.to_thread(self.made.send_reports, state, head_list, PEOPLE, self._rng)
             self._note(
-                Stem.CLIENT_REPORTS, state.epoch, Counter({(state.epoch, None): PEOPLE}), end
+                InputStream.CLIENT_REPORTS, state.epoch, Counter({(state.epoch, None): PEOPLE}), end
             )
 
-    def _note(self, stem: Stem, epoch: int, people: People, end_ms: int) -> None:
+    def _note(self, stem: InputStream, epoch: int, people: People, end_ms: int) -> None:
         """All of them were acknowledged just now."""
         if now_ms() >= end_ms:
             self.doubtful += people

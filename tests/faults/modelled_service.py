@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blendstream.streams.names import Share, Stem
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.names import InputStream, OptinSubgroup
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.releases.epoch_state import Seal, Stage
 from blendstream.streams.releases.optin_release import read_optin_release
 from blendstream.streams.wire.estimates_document import EstimatesDocument
@@ -29,7 +29,7 @@ ONCE = (
 WITH_HEAD_LIST = (Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED)
 
 #: People of an epoch by what they sent: a share of the opt-in users, or None for a report.
-People = Counter[tuple[int, Share | None]]
+People = Counter[tuple[int, OptinSubgroup | None]]
 
 
 @dataclass
@@ -42,7 +42,7 @@ class ModelledService:
     #: Nobody was told for certain: it may count, once, or not.
     doubtful: People = field(default_factory=Counter)
     #: Offsets of the last accepted frames, by partition, where the test knows them.
-    accepted_upto: dict[tuple[Stem, int], dict[int, int]] = field(default_factory=dict)
+    accepted_upto: dict[tuple[InputStream, int], dict[int, int]] = field(default_factory=dict)
 
     async def first_epoch(self) -> int:
         """The first epoch that anything was accepted in: on a slow machine not 0, whose window may
@@ -70,10 +70,10 @@ class ModelledService:
         release = read_optin_release(await made.document(state.head_list.optin), head_list)
         graph = json.loads(await made.document(state.click_graph.document))
         return [
-            *self._sealed_below(Stem.OPTIN_RECORDS, epoch, state.records_sealed),
-            *self._differs(epoch, Share.S, release.selection_users),
-            *self._differs(epoch, Share.T, release.noisy.users),
-            *self._differs(epoch, Share.GRAPH, graph["participants"]),
+            *self._sealed_below(InputStream.OPTIN_RECORDS, epoch, state.records_sealed),
+            *self._differs(epoch, OptinSubgroup.S, release.selection_users),
+            *self._differs(epoch, OptinSubgroup.T, release.noisy.users),
+            *self._differs(epoch, OptinSubgroup.GRAPH, graph["participants"]),
         ]
 
     async def lacks_reports(self, epoch: int) -> list[str]:
@@ -84,11 +84,11 @@ class ModelledService:
         clients = EstimatesDocument.from_bytes(data).participants.clients
         wrong = self._differs(epoch, None, clients)
         # A list without a record is published with its empty estimates: nobody is asked.
-        if Shortfall.EMPTY_HEAD_LIST not in state.estimates.reasons:
-            wrong += self._sealed_below(Stem.CLIENT_REPORTS, epoch, state.reports_sealed)
+        if IncompleteReason.EMPTY_HEAD_LIST not in state.estimates.reasons:
+            wrong += self._sealed_below(InputStream.CLIENT_REPORTS, epoch, state.reports_sealed)
         return wrong
 
-    def _sealed_below(self, stem: Stem, epoch: int, seal: Seal | None) -> list[str]:
+    def _sealed_below(self, stem: InputStream, epoch: int, seal: Seal | None) -> list[str]:
         """Accepted frames beyond the seal. A worker that read them before may have counted them,
         and a recount would not."""
         assert seal is not None
@@ -99,7 +99,7 @@ class ModelledService:
             if offset >= seal.bounds[partition]
         ]
 
-    def _differs(self, epoch: int, share: Share | None, people: int) -> list[str]:
+    def _differs(self, epoch: int, share: OptinSubgroup | None, people: int) -> list[str]:
         least = self.accepted[epoch, share]
         most = least + self.doubtful[epoch, share]
         if least <= people <= most:

@@ -25,7 +25,7 @@ from blendstream.agents.local.replicated_redis import (
     LocalSentinels,
     RedisNode,
 )
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from tests.faults.peer_links import LinkedCluster
 from tests.faults.slot_moves import move_slots, replicas_of
 
@@ -202,7 +202,7 @@ def _until_whole(fault: NodeFault) -> NodeFault:
 def counting_master(running: ReplicatedService) -> RedisNode:
     """The node that has the counts of one partition of records."""
     made = running.made
-    topic = made.topics.of(Stem.OPTIN_RECORDS).name
+    topic = made.topics.of(InputStream.OPTIN_RECORDS).name
     key = f"{made.settings.topics.prefix}:{{{topic}/0}}:state"
     if isinstance(running.redis, LocalSentinels):
         return running.redis.primary()

@@ -23,7 +23,7 @@ import numpy as np
 from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
 from blendstream.blender.registry import randomizer_for
 from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.epoch_state import EpochState
 from tests.faults.modelled_service import ModelledService, now_ms
 from tests.service.builder import APPLICATION
@@ -46,7 +46,7 @@ class Submission:
 
     path: str
     epoch: int
-    share: Share | None
+    share: OptinSubgroup | None
     body: dict[str, Any]
     ends_ms: int
     #: An earlier attempt may have reached Kafka.
@@ -161,7 +161,7 @@ class PeopleOverHttp:
             Submission(
                 "/v1/optin-records",
                 epoch,
-                list(Share)[share],
+                list(OptinSubgroup)[share],
                 {
                     "user_id": user,
                     "slot": 0,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.epoch_state import EpochState
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.redis import connect_redis
@@ -30,7 +30,7 @@ from tests.service.epochs import EpochService
 EVERY_S = 0.25
 _SHORT = {"redis.timeout_s": "1"}
 
-Offsets = dict[tuple[Stem, int], int]
+Offsets = dict[tuple[InputStream, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RecoveryTimes:
                     asked = self.made.settings
                     kafka = KafkaInspector(replace(asked.kafka, request_timeout_s=2.0))
                 found: Offsets = {}
-                for stem in Stem:
+                for stem in InputStream:
                     topic = self.made.topics.of(stem).name
                     ends = await kafka.ends(topic, range(self.made.partitions))
                     found |= {(stem, partition): end for partition, end in ends.items()}
@@ -84,7 +84,7 @@ class RecoveryTimes:
                     while True:
                         begun = time.monotonic()
                         found: Offsets = {}
-                        for stem in Stem:
+                        for stem in InputStream:
                             tables = stage_table(
                                 stem,
                                 client,

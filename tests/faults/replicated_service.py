@@ -24,8 +24,8 @@ import numpy as np
 
 from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels
 from blendstream.blender.values.errors import BlenderError
-from blendstream.streams.names import Share
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.names import OptinSubgroup
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from tests.faults.cut_off_service import THREE_BROKERS
 from tests.faults.modelled_service import ModelledService, now_ms, urls_of_people
@@ -236,16 +236,16 @@ class ReplicatedService(ModelledService):
             wrong += await self.lacks_reports(epoch)
         return wrong
 
-    def _excused(self, state: EpochState) -> set[Shortfall]:
+    def _excused(self, state: EpochState) -> set[IncompleteReason]:
         """Why an epoch may be empty or incomplete although nothing was lost: nobody was there."""
         reports = self.accepted[state.epoch, None]
-        users = min(self.accepted[state.epoch, share] for share in Share)
-        excused = {Shortfall.TOO_FEW_REPORTS} if reports < FEW else set()
+        users = min(self.accepted[state.epoch, share] for share in OptinSubgroup)
+        excused = {IncompleteReason.TOO_FEW_REPORTS} if reports < FEW else set()
         if users < 2 * FEW:
-            excused |= {Shortfall.TOO_FEW_OPTIN_USERS, Shortfall.EMPTY_HEAD_LIST}
+            excused |= {IncompleteReason.TOO_FEW_OPTIN_USERS, IncompleteReason.EMPTY_HEAD_LIST}
         late_ms = state.parameters.head_list_deadline_ms
         if state.head_list is not None and state.head_list.at_ms >= late_ms:
-            excused |= {Shortfall.HEAD_LIST_TOO_LATE, Shortfall.TOO_FEW_REPORTS}
+            excused |= {IncompleteReason.HEAD_LIST_TOO_LATE, IncompleteReason.TOO_FEW_REPORTS}
         return excused
 
 

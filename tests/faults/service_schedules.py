@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from blendstream.streams.names import Share
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.names import OptinSubgroup
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.faults.breakable_servers import BreakableServers, Step, pick
@@ -39,11 +39,11 @@ JOB_STEPS = (
 )
 #: What no fault excuses, since nothing was lost.
 INEXCUSABLE = {
-    Shortfall.RECORDS_LOST,
-    Shortfall.NOT_ALL_COUNTED,
-    Shortfall.COMMIT_REFUSED,
-    Shortfall.DRAW_FAILED,
-    Shortfall.JOB_FAILED,
+    IncompleteReason.RECORDS_LOST,
+    IncompleteReason.NOT_ALL_COUNTED,
+    IncompleteReason.COMMIT_REFUSED,
+    IncompleteReason.DRAW_FAILED,
+    IncompleteReason.JOB_FAILED,
 }
 #: After this time nobody sends into an epoch that is over, and every answer has come.
 SETTLED_MS = 8_000
@@ -211,8 +211,8 @@ class ServiceWorld:
             assert state.estimates is not None
             data = await running.made.document(state.estimates.document)
             people = EstimatesDocument.from_bytes(data).participants
-            wrong += running._differs(epoch, Share.S, people.selection)
-            wrong += running._differs(epoch, Share.T, people.estimation)
+            wrong += running._differs(epoch, OptinSubgroup.S, people.selection)
+            wrong += running._differs(epoch, OptinSubgroup.T, people.estimation)
             wrong += running._differs(epoch, None, people.clients)
         return wrong or ["nothing"]
 

@@ -24,7 +24,7 @@ import pytest
 
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.epoch_state import Stage
 from tests.faults.cut_off_service import CutOffService, service_to_cut_off
 from tests.kafka_topics import create_topic
@@ -129,7 +129,7 @@ async def _healed_and_right(running: CutOffService, *, wait_for_all: bool = True
     made = running.made
     await running.heal()
     # The first epoch that went on being accepted was sealed while the cut lasted.
-    last = min(epoch for epoch, share in running.accepted_while_cut if share is Share.S)
+    last = min(epoch for epoch, share in running.accepted_while_cut if share is OptinSubgroup.S)
     first = await running.first_epoch()
     reported = range(first, last + 1 if wait_for_all else last)
     wrong = [

@@ -14,7 +14,7 @@ import faust
 import numpy as np
 import pytest
 
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from tests.kafka_topics import throttle_fetches
 from tests.service.builder import STARTED_S
 from tests.service.counting import Installation, contributors, installation, optin_entries
@@ -56,7 +56,7 @@ async def test_a_killed_and_a_paused_worker_lose_and_double_nothing(made: Instal
     prepare(made)
     send_some(made, rng)
     first = made.start_worker()
-    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
+    await made.until(lambda: made.some_counted(InputStream.CLIENT_REPORTS), STARTED_S)
     second = made.start_worker()
     await made.until(lambda: made.ready(second), STARTED_S, "readiness")
     await send_for(made, rng, 2)
@@ -94,7 +94,7 @@ async def test_a_killed_broker_comes_back(made: Installation, fault_kafka: Local
     prepare(made)
     send_some(made, rng)
     made.start_worker()
-    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
+    await made.until(lambda: made.some_counted(InputStream.CLIENT_REPORTS), STARTED_S)
     send_some(made, rng)
     await asyncio.to_thread(fault_kafka.restart)
     send_some(made, rng)
@@ -190,7 +190,7 @@ async def test_a_stop_has_a_deadline_whatever_hangs(
     prepare(made)
     send_some(made, rng)
     worker = made.start_worker()
-    await made.until(lambda: made.some_counted(Stem.CLIENT_REPORTS), STARTED_S)
+    await made.until(lambda: made.some_counted(InputStream.CLIENT_REPORTS), STARTED_S)
     part = single_redis if hung == "redis" else fault_kafka
     send_some(made, rng)
     part.pause()

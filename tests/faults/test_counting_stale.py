@@ -17,7 +17,7 @@ import pytest
 from blendstream.agents.worker import partition_counter, partition_resume
 from blendstream.agents.worker.halt_reasons import StopReason
 from blendstream.streams.kafka.kafka_clients import KafkaInspector, LogBounds
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.tables.batch_verdict import Refusal
 from tests.kafka_topics import delete_records
@@ -27,7 +27,7 @@ from tests.service.counting import Installation, contributors
 from tests.service.counting_in_process import Bench, send
 
 pytestmark = pytest.mark.faults
-REPORTS = Stem.CLIENT_REPORTS
+REPORTS = InputStream.CLIENT_REPORTS
 
 
 class Cut(KafkaInspector):
@@ -55,10 +55,10 @@ class Cut(KafkaInspector):
         true = await super().bounds(topic, number)
         return LogBounds(true.begin, (await self.ends(topic, [number]))[number])
 
-    async def furthest_end(self, topic: str, number: int) -> int:
+    async def max_end_offset(self, topic: str, number: int) -> int:
         if topic in self.frozen and self.every_broker:
             return self.frozen[topic][number]
-        return await super().furthest_end(topic, number)
+        return await super().max_end_offset(topic, number)
 
     def hide_records(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A consumer polled while every broker is frozen shows no more than that, for ever."""
@@ -264,6 +264,6 @@ async def test_the_furthest_end_is_that_of_the_brokers(bench: tuple[Bench, Cut])
     log, topic = KafkaInspector(made.settings.kafka), made.topics.client_reports.name
     ends = await log.ends(topic, range(made.partitions))
     found = await asyncio.gather(
-        *(log.furthest_end(topic, p) for p in range(made.partitions) for _ in range(20))
+        *(log.max_end_offset(topic, p) for p in range(made.partitions) for _ in range(20))
     )
     assert found == [ends[p] for p in range(made.partitions) for _ in range(20)]

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from blendstream.agents.worker import metrics
 from blendstream.agents.worker.halt_reasons import StopReason
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.tables.batch_verdict import Refusal
@@ -114,9 +114,9 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     assert not bench.counter.ready
     assert await bench.stored() == 2
     await made.assert_exact()
-    before = told("blender_partition_behind_seconds")
+    before = told("blender_partition_lag_seconds")
     await bench.counter.check()
-    assert told("blender_partition_behind_seconds") > before, "it stands, and time goes on"
+    assert told("blender_partition_lag_seconds") > before, "it stands, and time goes on"
 
     send(made, frames=1, seed=2)
     _delete_records(made, 3)
@@ -403,7 +403,7 @@ async def test_the_model_sees_what_was_not_sent_wherever_it_is(
     send(made, frames=2)
     await bench.count(bench.log())
     await made.assert_exact()
-    records = await made.tables(Stem.OPTIN_RECORDS)
+    records = await made.tables(InputStream.OPTIN_RECORDS)
     await records.close()
     with single_redis.client() as client:
         for key, name in [
@@ -485,20 +485,20 @@ async def test_records_and_reports_take_the_plain_path_on_a_cluster(
                 made.send_records(1, partition, entries)
             made.send_reports(2, partition, keys, rng)
             made.send_reports(2, partition, keys[:20], rng)
-        for stem in Stem:
+        for stem in InputStream:
             made.send(stem, 1, b"")
             made.expect_refused(stem, "unknown", Refusal.MALFORMED)
         made.flush()
         worker = made.start_worker()
         await made.until_counted()
         await made.assert_exact()
-        for stem in Stem:
+        for stem in InputStream:
             await made.until(
                 lambda stem=stem: _has_metric(made, worker, stem), 10, "the refusal's metric"
             )
 
 
-async def _has_metric(made: Installation, worker: object, stem: Stem) -> bool:
+async def _has_metric(made: Installation, worker: object, stem: InputStream) -> bool:
     _, text = await made.get(worker, "/metrics")  # type: ignore[arg-type]
     return f'blender_{stem}_refused_total{{partition="1",reason="malformed"}} 1.0' in text
 

@@ -11,14 +11,14 @@ import pytest
 
 from blendstream.agents.commands.verify import differences
 from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
-from blendstream.agents.jobs.job_context import GivenUp
-from blendstream.agents.jobs.release_step import publish_committed, write_down_given_up
+from blendstream.agents.jobs.job_context import AbandonedRelease
+from blendstream.agents.jobs.release_step import publish_committed, record_abandonment
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.compacted_topics import PublishedMarks
-from blendstream.streams.releases.entries import Kind, Shortfall
+from blendstream.streams.releases.entries import IncompleteReason, Kind
 from blendstream.streams.releases.epoch_state import KEPT_EPOCHS
 from blendstream.streams.releases.retention import LogTrimmer
 from tests.service.epochs import EpochService, epoch_service
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from blendstream.agents.local import LocalRedis
 
 HOUR_MS = 3_600_000
-OPTIN = Stem.OPTIN_RECORDS
+OPTIN = InputStream.OPTIN_RECORDS
 
 
 async def abandon(jobs: JobBench, *epochs: int) -> None:
@@ -122,8 +122,10 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
             await publish_committed(after.context, CLICK_GRAPHS)
             assert await marks.all() == {}
             owed = after.context.given_up
-            owed[Kind.CLICK_GRAPHS] = GivenUp(0, Shortfall.DRAW_FAILED, participants=0)
-            await write_down_given_up(after.context, CLICK_GRAPHS)
+            owed[Kind.CLICK_GRAPHS] = AbandonedRelease(
+                0, IncompleteReason.DRAW_FAILED, participants=0
+            )
+            await record_abandonment(after.context, CLICK_GRAPHS)
             assert not owed
 
 

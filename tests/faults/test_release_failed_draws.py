@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.agents.jobs.jobs_process import Jobs
 from blendstream.agents.jobs.release_failures import ReleaseFailed
 from blendstream.agents.local import LocalKafka
@@ -67,7 +67,7 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
     clock, noise = Clock(), FailingNoise()
     errors = [MemoryError(), FloatingPointError(), OSError("getrandom"), ParameterError("no")]
     async with epoch_service(kafka.url, redis_server.url) as made:
-        async with bench(made, clock, dice=ReleaseDice(noise)) as jobs:
+        async with bench(made, clock, dice=RandomnessSources(noise)) as jobs:
             await jobs.keep()
             for epoch, error in enumerate(errors):
                 await _ready_to_draw(made, jobs, epoch)
@@ -77,7 +77,7 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
                 assert failed.value.__cause__ is error
                 assert not await jobs.run(Kind.HEAD_LISTS), "nothing is left to do for this epoch"
                 assert noise.asked == epoch + 1
-        async with bench(made, clock, dice=ReleaseDice(noise)) as restarted:
+        async with bench(made, clock, dice=RandomnessSources(noise)) as restarted:
             assert not await restarted.run(Kind.HEAD_LISTS)
             assert noise.asked == len(errors), "drawn again after a restart"
             await _ready_to_draw(made, restarted, len(errors))
@@ -132,7 +132,7 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
     """The epoch goes on without one; the head list is drawn from other people."""
     clock, noise = Clock(), FailingNoise()
     async with epoch_service(kafka.url, redis_server.url, **GRAPHS) as made:
-        async with bench(made, clock, dice=ReleaseDice(noise)) as jobs:
+        async with bench(made, clock, dice=RandomnessSources(noise)) as jobs:
             await jobs.keep()
             for epoch in range(3):
                 await _ready_to_draw(made, jobs, epoch)
@@ -142,7 +142,7 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
                     with pytest.raises(ReleaseFailed):
                         await jobs.run(Kind.CLICK_GRAPHS)
                     assert noise.asked == asked + 1
-                    async with bench(made, clock, dice=ReleaseDice(noise)) as restarted:
+                    async with bench(made, clock, dice=RandomnessSources(noise)) as restarted:
                         assert not await restarted.run(Kind.CLICK_GRAPHS)
                     assert noise.asked == asked + 1, "drawn again after a restart"
                 else:
@@ -173,7 +173,7 @@ async def test_running_jobs_outlive_a_failed_draw(kafka, redis_server):
         await hands.keep()
         await _ready_to_draw(made, hands, 0)
         jobs = await Jobs.connect(
-            made.settings, dice=ReleaseDice(noise), now_ms=clock, brokers_ms=clock.brokers_ms
+            made.settings, dice=RandomnessSources(noise), now_ms=clock, brokers_ms=clock.brokers_ms
         )
         running = asyncio.create_task(jobs.run())
         await made.until_stage(0, Stage.ABANDONED)
@@ -202,7 +202,7 @@ async def test_nothing_is_drawn_before_a_failed_draw_is_written_down(
     clock, noise = Clock(), FailingWithKafka(MemoryError())
     async with (
         epoch_service(fault_kafka.url, redis_server.url, kafka__request_timeout_s="2") as made,
-        bench(made, clock, dice=ReleaseDice(noise)) as jobs,
+        bench(made, clock, dice=RandomnessSources(noise)) as jobs,
     ):
         await jobs.keep()
         await _ready_to_draw(made, jobs, 0)
@@ -229,7 +229,7 @@ async def test_a_draw_that_fails_too_late_leaves_the_release_of_another_job_alon
     clock, noise = Clock(), FailingNoise(MemoryError())
     async with (
         epoch_service(kafka.url, redis_server.url) as made,
-        bench(made, clock, dice=ReleaseDice(noise)) as sleeper,
+        bench(made, clock, dice=RandomnessSources(noise)) as sleeper,
         bench(made, clock) as other,
     ):
         await other.keep()

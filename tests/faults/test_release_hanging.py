@@ -36,7 +36,7 @@ from blendstream.streams.releases.commit_failures import CommitInDoubt
 from blendstream.streams.releases.compacted_topics import PublishedMarks
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
-from blendstream.streams.releases.log import Turn
+from blendstream.streams.releases.log import FencedSession
 from tests.hanging import hang
 from tests.service.epochs import EpochService, epoch_service
 from tests.service.jobs import Clock, JobBench, bench, count_records, some_records
@@ -106,15 +106,15 @@ async def drawn_release(
     """The records of a head list that was drawn, and that this job never sent."""
     drawn: list[tuple[bytes, bytes]] = []
 
-    def keep(turn: Turn, records: Sequence[tuple[bytes, bytes]]) -> None:
+    def keep(turn: FencedSession, records: Sequence[tuple[bytes, bytes]]) -> None:
         if len(records) == 1:  # A turn record.
             return send(turn, records)
         drawn.extend(records)
         raise CommitInDoubt("the test has taken the records")
 
-    send = Turn._send
+    send = FencedSession._send
     with monkeypatch.context() as patched:
-        patched.setattr(Turn, "_send", keep)
+        patched.setattr(FencedSession, "_send", keep)
         with pytest.raises(CommitInDoubt):
             await jobs.run(Kind.HEAD_LISTS)
     jobs.steps.clear()

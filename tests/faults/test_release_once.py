@@ -20,7 +20,7 @@ from blendstream.agents.jobs.release_failures import ReleaseFailed
 from blendstream.blender.values.errors import HeadListMismatch
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.kafka.topics import ensure_topics
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
@@ -173,7 +173,9 @@ async def test_a_head_list_of_several_megabytes_is_released_and_read_whole(kafka
         texts = [b"q%d\thttps://%s.example/" % (n, secrets.token_hex(450).encode())
                  for n in range(4000)]  # fmt: skip
         counts = Counter(dict.fromkeys(texts, 60))
-        await count_records(made, 0, {Share.S: counts, Share.T: Counter(texts[:50])})
+        await count_records(
+            made, 0, {OptinSubgroup.S: counts, OptinSubgroup.T: Counter(texts[:50])}
+        )
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         assert await jobs.run(Kind.HEAD_LISTS)
@@ -310,7 +312,7 @@ async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
     rng, clock = np.random.default_rng(8), Clock()
     async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
-        few = {Share.S: Counter({b"q\tu": 5}), Share.T: Counter()}
+        few = {OptinSubgroup.S: Counter({b"q\tu": 5}), OptinSubgroup.T: Counter()}
         await count_records(made, 0, few)
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
@@ -373,7 +375,9 @@ async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka,
             b"q%d\thttps://%s.example/" % (n, secrets.token_hex(60).encode()) for n in range(90)
         ]
         await count_records(
-            made, 0, {Share.S: Counter(dict.fromkeys(texts, 60)), Share.T: Counter()}
+            made,
+            0,
+            {OptinSubgroup.S: Counter(dict.fromkeys(texts, 60)), OptinSubgroup.T: Counter()},
         )
         clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
@@ -402,7 +406,7 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
             await count_records(made, epoch, some_records(epoch, rng))
         clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
         await jobs.keep()
-        key = (await made.tables(Stem.CLIENT_REPORTS)).key
+        key = (await made.tables(InputStream.CLIENT_REPORTS)).key
         for epoch in range(2):
             assert await jobs.run(Kind.HEAD_LISTS)
             state = await made.until_stage(epoch, Stage.REPORTING)

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from blendstream.agents.jobs.click_graphs import mechanism_parameters, read_url_table
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.agents.local import LocalKafka
 from blendstream.agents.local.ports import free_port
 from blendstream.blender.paper.click_graph import release_data
 from blendstream.blender.profiles import build_head_list
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.entries import Kind
-from blendstream.streams.releases.epoch_state import ReleaseBook, ReleasedDocument, Stage
+from blendstream.streams.releases.epoch_state import ReleasedDocument, ReleaseLogState, Stage
 from blendstream.streams.releases.log import CommitInDoubt
 from blendstream.streams.settings import Settings
 from blendstream.streams.wire.estimates_document import EstimatesDocument
@@ -126,7 +126,7 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
 async def _make_due(made: EpochService, jobs: JobBench, kind: Kind) -> None:
     """All that epoch 0 needs for this kind of release."""
     rng = np.random.default_rng(12)
-    book: ReleaseBook = await made.until(made.book)  # The broker may just have come back.
+    book: ReleaseLogState = await made.until(made.book)  # The broker may just have come back.
     state = book.epochs[0]
     if kind is Kind.CLICK_GRAPHS:
         await count_records(made, 0, with_graph(some_records(0, rng)))
@@ -162,7 +162,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
     """Counts come again from Kafka, states from the log; what is published is as if nothing was."""
     rng, clock = np.random.default_rng(14), Clock()
     origin = int(time.time()) - 5
-    dice = ReleaseDice(RepeatableNoise(5), lambda: np.random.default_rng(5))
+    dice = RandomnessSources(RepeatableNoise(5), lambda: np.random.default_rng(5))
     urls = tmp_path / "urls.tsv"
     urls.write_text("".join(f"query 0 {n:03}\thttps://site-{n:03}.example/0\n" for n in range(41)))
     async with (
@@ -179,14 +179,14 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         await jobs.keep()
         state = (await made.book()).epochs[0]
         made.send_optin(state, 400, rng)
-        await _counted(made, Stem.OPTIN_RECORDS)
+        await _counted(made, InputStream.OPTIN_RECORDS)
         early = await asyncio.to_thread(single_redis.snapshot)
         made.send_optin(state, 400, rng)
-        await _counted(made, Stem.OPTIN_RECORDS)
+        await _counted(made, InputStream.OPTIN_RECORDS)
 
         # Collecting: rolled back to before half of it was counted.
         await asyncio.to_thread(single_redis.rollback, early)
-        await _counted(made, Stem.OPTIN_RECORDS)
+        await _counted(made, InputStream.OPTIN_RECORDS)
         clock.now_ms = state.parameters.records_sealable_at_ms
         await jobs.keep()
 
@@ -204,9 +204,9 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         state = (await made.book()).epochs[0]
         assert state.head_list is not None
         made.send_reports(state, head_list, 600, rng)
-        await _counted(made, Stem.CLIENT_REPORTS)
+        await _counted(made, InputStream.CLIENT_REPORTS)
         await asyncio.to_thread(single_redis.rollback, early)
-        await _counted(made, Stem.CLIENT_REPORTS)
+        await _counted(made, InputStream.CLIENT_REPORTS)
         await jobs.keep()
         held = b"".join(k + v for k, v in (await made.redis_keys()).items())
         assert not any(text.encode() in held for text in made.texts), "raw counts came back"
@@ -276,7 +276,7 @@ async def _click_graph_is_what_was_sent(made: EpochService, jobs: JobBench, urls
 
     graph: ReleasedDocument = await made.until(released, 40)
     document = json.loads(await made.document(graph.document))
-    sent = made.sent[0, Share.GRAPH]
+    sent = made.sent[0, OptinSubgroup.GRAPH]
     assert document["participants"] == sent.total()
     clicks = {record: sent[record] for record in sorted(sent)}
     queries: Counter[str] = Counter()
@@ -288,7 +288,7 @@ async def _click_graph_is_what_was_sent(made: EpochService, jobs: JobBench, urls
     assert {row["query"]: row["count"] for row in document["queries"]} == drawn.queries
 
 
-async def _counted(made: EpochService, stem: Stem) -> None:
+async def _counted(made: EpochService, stem: InputStream) -> None:
     tables = await made.tables(stem)
 
     async def caught_up() -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from tests.service.epochs import EpochService, epoch_service
@@ -56,7 +56,7 @@ async def test_disturbed_at_a_step_another_process_releases_once(
         await made.until_stage(1, Stage.COLLECTING)
         # An epoch's head list waits for a record that the test has not "counted" yet, so that one
         # kind of job is disturbed at a time.
-        made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
+        made.send_raw(InputStream.OPTIN_RECORDS, 0, b"not read by anyone")
         _let_time_pass(made, opened.parameters.records_sealable_at_ms)
         for epoch, step in enumerate(steps):
             await made.until_stage(epoch, Stage.SEALED)
@@ -67,7 +67,7 @@ async def test_disturbed_at_a_step_another_process_releases_once(
 
             assert state.head_list is not None
             await count_reports(made, epoch, state.head_list.cells, 500, rng)
-            made.send_raw(Stem.OPTIN_RECORDS, 0, b"of the next epoch")
+            made.send_raw(InputStream.OPTIN_RECORDS, 0, b"of the next epoch")
             # Open before its window: one that nobody opened in time would be passed over.
             await made.until_stage(epoch + 1, Stage.COLLECTING)
             await made.until_stage(epoch + 2, Stage.COLLECTING)
@@ -108,7 +108,7 @@ async def test_click_graphs_disturbed_at_a_step_are_released_once(
         made.start_jobs()
         opened = await made.until_stage(0, Stage.COLLECTING)
         await made.until_stage(1, Stage.COLLECTING)
-        made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
+        made.send_raw(InputStream.OPTIN_RECORDS, 0, b"not read by anyone")
         _let_time_pass(made, opened.parameters.records_sealable_at_ms)
         for epoch, step in enumerate(steps):
             await made.until_stage(epoch, Stage.SEALED)
@@ -119,7 +119,7 @@ async def test_click_graphs_disturbed_at_a_step_are_released_once(
             assert state.click_graph is not None
             assert state.click_graph.outcome is EpochOutcome.COMPLETE
             assert state.head_list is not None
-            made.send_raw(Stem.OPTIN_RECORDS, 0, b"of the next epoch")
+            made.send_raw(InputStream.OPTIN_RECORDS, 0, b"of the next epoch")
             await made.until_stage(epoch + 1, Stage.COLLECTING)
             await made.until_stage(epoch + 2, Stage.COLLECTING)
             _let_time_pass(made, state.head_list.reports_until_ms)

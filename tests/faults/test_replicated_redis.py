@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blendstream.agents.local import LocalKafka, LocalRedisCluster, LocalSentinels
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from tests.service.builder import STARTED_S
 from tests.service.counting import Installation, contributors, installation
 
@@ -42,19 +42,19 @@ async def test_a_lost_master_is_replaced_and_every_report_is_counted_once(
         made.publish_head_list(EPOCH)
         send(made, rng)
         worker = made.start_worker()
-        await made.until_counted(Stem.CLIENT_REPORTS, timeout_s=STARTED_S)
+        await made.until_counted(InputStream.CLIENT_REPORTS, timeout_s=STARTED_S)
         # Replicas stop to follow, so what is counted from now on is lost with its master.
         replicas = [node for node in replicated.nodes if not node.is_master]
         master = next(node for node in replicated.nodes if node.is_master)
         for node in replicas:
             node.pause()
         send(made, rng)
-        await made.until_counted(Stem.CLIENT_REPORTS)
+        await made.until_counted(InputStream.CLIENT_REPORTS)
         master.kill()
         for node in replicas:
             node.resume()
         send(made, rng)
-        await made.until_counted(Stem.CLIENT_REPORTS, timeout_s=60)
+        await made.until_counted(InputStream.CLIENT_REPORTS, timeout_s=60)
         await made.assert_exact()
         assert worker.running
         if not thorough:
@@ -62,5 +62,5 @@ async def test_a_lost_master_is_replaced_and_every_report_is_counted_once(
         await asyncio.to_thread(master.start)
         await asyncio.to_thread(replicated.wait_until_whole)
         send(made, rng)
-        await made.until_counted(Stem.CLIENT_REPORTS)
+        await made.until_counted(InputStream.CLIENT_REPORTS)
         await made.assert_exact()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.seal_markers import SealMarkers
 from blendstream.streams.tables.redis import connect_redis
@@ -22,7 +22,7 @@ from blendstream.streams.wire.frames import FrameKind
 from tests.service.epochs import EpochService, epoch_service
 from tests.service.jobs import Clock, bench
 
-OPTIN = Stem.OPTIN_RECORDS
+OPTIN = InputStream.OPTIN_RECORDS
 
 
 def begun() -> dict[str, str]:
@@ -32,7 +32,9 @@ def begun() -> dict[str, str]:
 
 async def all_counted(made: EpochService, epoch: int) -> bool:
     counted = await made.counted(epoch)
-    return counted == {share: dict(made.sent.get((epoch, share), Counter())) for share in Share}
+    return counted == {
+        share: dict(made.sent.get((epoch, share), Counter())) for share in OptinSubgroup
+    }
 
 
 async def test_records_sent_after_a_dead_keepers_markers_are_counted(kafka, redis_server):
@@ -174,7 +176,7 @@ async def test_jobs_whose_clock_is_ahead_give_up_their_leases_and_come_back(kafk
         due_ms = opened.parameters.records_sealable_at_ms
         made.run_ahead(due_ms - 6_000 - time.time_ns() // 1_000_000)
         await made.until(lambda: gave_up(made), 20, "an end of the leases")
-        assert "clock_is_off" in jobs.output()
+        assert "clock_skew_exceeded" in jobs.output()
         assert "lease_given_up" in jobs.output()
         assert jobs.running
         made.send_optin(opened, 60, rng)

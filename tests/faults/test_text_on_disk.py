@@ -19,7 +19,7 @@ import pytest
 from blendstream.agents.local import LocalKafka, LocalRedis
 from blendstream.agents.local.replicated_redis import LocalRedisCluster, LocalSentinels, RedisNode
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.wire.frames import OptinEntry, encode_optin_records
@@ -78,7 +78,9 @@ async def test_a_query_is_on_no_disk_after_its_release(own_kafka: LocalKafka):
             made.send_optin(state, 400, np.random.default_rng(5))
             who = EpochKeys.derive(MASTER, 0).partition_of(b"0123456789abcdef", 1)
             entry = OptinEntry(b"0123456789abcdef", 0, marker.encode(), b"https://one.example/")
-            made.send_raw(Stem.OPTIN_RECORDS, who, encode_optin_records(0, [entry], log_position=1))
+            made.send_raw(
+                InputStream.OPTIN_RECORDS, who, encode_optin_records(0, [entry], log_position=1)
+            )
             in_kafka, in_redis = [own_kafka.folder], [redis.folder]
             await made.until(lambda: files_with(marker, in_redis), what="the count")
             save_snapshots([redis])
@@ -114,7 +116,7 @@ async def test_no_replica_keeps_a_query_on_its_disk_after_the_release(
     async with epoch_service(kafka.url, url, partitions=1) as made, bench(made, clock) as jobs:
         await jobs.keep()
         records = some_records(0, np.random.default_rng(5))
-        records[Share.S][f"{marker}\thttps://one.example/".encode()] = 1
+        records[OptinSubgroup.S][f"{marker}\thttps://one.example/".encode()] = 1
         await count_records(made, 0, records)
         save_snapshots(nodes)
         await made.until(lambda: len(files_with(marker, folders)) >= 4, what="copies")

@@ -24,7 +24,7 @@ from blendstream.agents.process import warn_of_risks
 from blendstream.agents.worker.counting_process import Worker
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
 from blendstream.streams.kafka.topics import ensure_topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.tables.redis import check_redis, connect_redis
@@ -36,7 +36,7 @@ from tests.service.settings import ROOT
 if TYPE_CHECKING:
     from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
 
-OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
+OPTIN, REPORTS = InputStream.OPTIN_RECORDS, InputStream.CLIENT_REPORTS
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ async def test_a_port_that_is_taken_is_told_in_one_line(made: Installation) -> N
                 "there, or choose another"
             )
             assert "not_for_production" in said
-            assert "topics.one_node is set" in said
+            assert "topics.allow_single_broker is set" in said
             assert "crashed" not in said
 
 
@@ -210,7 +210,7 @@ async def test_risks_that_production_should_not_take_are_one_warning(
     own_redis: LocalRedis, made: Installation, written_logs: io.StringIO
 ) -> None:
     """Whoever starts it by hand does not run the doctor first."""
-    careful = {"topics.one_node": "false", "topics.replication": "3",
+    careful = {"topics.allow_single_broker": "false", "topics.replication": "3",
                "topics.min_insync_replicas": "2"}  # fmt: skip
     values = made.values | {"redis.url": own_redis.url}
     client = await connect_redis(Settings.from_values(values).redis)
@@ -218,13 +218,13 @@ async def test_risks_that_production_should_not_take_are_one_warning(
     await client.config_set("appendonly", "no")
     await warn_of_risks(Settings.from_values(values | careful), made.kafka, client)
     await client.aclose()
-    one_node, copies = [
+    allow_single_broker, copies = [
         json.loads(line)["advice"]
         for line in written_logs.getvalue().splitlines()
         if "not_for_production" in line
     ]
-    assert "topics.one_node is set" in one_node
-    assert "appendonly" not in one_node
+    assert "topics.allow_single_broker is set" in allow_single_broker
+    assert "appendonly" not in allow_single_broker
     assert "8 topics have fewer than topics.replication = 3 copies" in copies
     assert "appendonly off" in copies
 

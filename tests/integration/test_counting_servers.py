@@ -25,7 +25,7 @@ from blendstream.agents.local import LocalRedis
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.sealed_counts import SealedCounts
 from blendstream.streams.settings.fields import Url
 from blendstream.streams.settings.sections import RedisSettings
@@ -206,7 +206,7 @@ async def everything(reports: ClientReportTable, records: OptinRecordTable) -> d
     return {
         "totals": [await tables.totals(0) for tables in (reports, records)],
         "cells": read.cells,
-        "records": [await record_counts(records, 2, share, [0]) for share in Share],
+        "records": [await record_counts(records, 2, share, [0]) for share in OptinSubgroup],
         "participants": optin.counts.selection_users + optin.counts.estimation_users + graph.users,
     }
 

@@ -146,7 +146,7 @@ async def test_fewer_brokers_than_copies_are_to_be_mended(
             "redis.url": healthy.redis.url.reveal(),
             "topics.replication": 3,
             "topics.min_insync_replicas": 2,
-            "topics.one_node": False,
+            "topics.allow_single_broker": False,
         }
     )
     found = await findings(three)
@@ -158,7 +158,11 @@ def test_topics_with_fewer_copies_than_asked_for_are_to_be_mended(
     make_settings: MakeSettings,
 ) -> None:
     """Raising the setting changes no topic that is there: three brokers are not three copies."""
-    three = {"topics.replication": 3, "topics.min_insync_replicas": 2, "topics.one_node": False}
+    three = {
+        "topics.replication": 3,
+        "topics.min_insync_replicas": 2,
+        "topics.allow_single_broker": False,
+    }
     wanted = make_settings(three).topics
     names = ("blender.releases", "blender.clock")
     assert replication(wanted, 3, dict.fromkeys(names, 3)).grade is Grade.OK
@@ -220,8 +224,14 @@ async def test_a_redis_that_drops_counts_or_forgets_is_to_be_mended(
     copies = {True: {}, False: {"topics.replication": 3, "topics.min_insync_replicas": 2}}
     with redis.Redis.from_url(own_redis.url) as client:
         client.config_set("appendonly", "no")
-        for one_node, grade in ((True, Grade.NOTE), (False, Grade.FIX)):
-            settings = make_settings({**servers, "topics.one_node": one_node, **copies[one_node]})
+        for allow_single_broker, grade in ((True, Grade.NOTE), (False, Grade.FIX)):
+            settings = make_settings(
+                {
+                    **servers,
+                    "topics.allow_single_broker": allow_single_broker,
+                    **copies[allow_single_broker],
+                }
+            )
             found = graded(await findings(settings), "persistence")
             assert found[0] is grade
             assert "set `appendonly yes`" in found[1]

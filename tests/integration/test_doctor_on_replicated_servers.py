@@ -41,7 +41,7 @@ def settings(
                 "kafka.request_timeout_s": 60,
                 "redis.url": nodes.url,
                 "redis.timeout_s": 2,
-                "topics.one_node": False,
+                "topics.allow_single_broker": False,
                 "topics.replication": 3,
                 "topics.min_insync_replicas": 2,
                 "gateway.token_file": str(tmp_path / "tokens.txt"),

@@ -10,12 +10,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from blendstream.agents.jobs.estimates import build_estimates
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.blender.noise.exact_noise import laplace_variance
 from blendstream.blender.over_time.epoch_memory import EpochMemory
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
 from blendstream.blender.profiles import build_head_list
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.entries import EpochOutcome
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.filtered_estimates import (
@@ -83,8 +83,8 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             document = EstimatesDocument.from_bytes(data)
             Draft202012Validator(schema("estimates")).validate(json.loads(data))
             assert document.participants == Participants(
-                selection=made.sent[epoch, Share.S].total(),
-                estimation=made.sent[epoch, Share.T].total(),
+                selection=made.sent[epoch, OptinSubgroup.S].total(),
+                estimation=made.sent[epoch, OptinSubgroup.T].total(),
                 clients=made.reports[epoch],
             )
 
@@ -95,7 +95,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             cells = np.array(
                 [made.reported[epoch][c] for c in range(len(head_list.cells))], dtype=np.int64
             )
-            dice = ReleaseDice(RepeatableNoise(SEED), lambda: np.random.default_rng(SEED))
+            dice = RandomnessSources(RepeatableNoise(SEED), lambda: np.random.default_rng(SEED))
             again = build_estimates(
                 state, release, ReportsRead(cells, made.reports[epoch], False), (), dice
             )
@@ -141,7 +141,7 @@ async def _raw_data_ends(made: EpochService) -> None:
 
     async def records_removed() -> bool:
         # Markers of later seals may be left: they hold nothing of anybody's.
-        left = await asyncio.to_thread(made.frames, Stem.OPTIN_RECORDS)
+        left = await asyncio.to_thread(made.frames, InputStream.OPTIN_RECORDS)
         return all(isinstance(f, Marker) for found in left.values() for f in found.values())
 
     await made.until(records_removed, 30, "an end of raw records in Kafka")

@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.blender.profiles import build_head_list
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.optin_release import write_optin_release
 from blendstream.streams.tables.batch_verdict import Refusal
@@ -33,7 +33,7 @@ def sent_by(who: int) -> list[tuple[int, int, bytes, bytes]]:
     return [(who, 0, *first), (who, 1, *second), (who, 2, *first)]
 
 
-def share_of(who: int) -> Share:
+def share_of(who: int) -> OptinSubgroup:
     """Which share somebody falls into, from what becomes of their first record alone."""
     (share,) = judged_records(delivered(records(sent_by(who)[0]))).epochs[EPOCH].records
     return share
@@ -48,25 +48,25 @@ async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(ka
     shares = {who: share_of(who) for who in range(PEOPLE)}
     people = Counter(shares.values())
     assert tally.refused == {
-        Refusal.REPEATED: people[Share.S] + people[Share.GRAPH],
-        Refusal.SPARE: 2 * people[Share.T],
+        Refusal.REPEATED: people[OptinSubgroup.S] + people[OptinSubgroup.GRAPH],
+        Refusal.SPARE: 2 * people[OptinSubgroup.T],
     }
 
     s, t = Counter[Record](), Counter[Record]()
     for who, share in shares.items():
         held = [Record(q.decode(), u.decode()) for _, _, q, u in sent_by(who)]
-        s.update(set(held) if share is Share.S else ())
-        t.update(held[:1] if share is Share.T else ())
+        s.update(set(held) if share is OptinSubgroup.S else ())
+        t.update(held[:1] if share is OptinSubgroup.T else ())
     listed = sorted(s)
     expected = OptinCounts(
         records=listed,
         selection=np.array([s[r] for r in listed]),
         estimation=np.array([t[r] for r in listed]),
-        selection_users=people[Share.S],
-        estimation_users=people[Share.T],
+        selection_users=people[OptinSubgroup.S],
+        estimation_users=people[OptinSubgroup.T],
     )
 
-    dice = ReleaseDice(RepeatableNoise(5), lambda: np.random.default_rng(5))
+    dice = RandomnessSources(RepeatableNoise(5), lambda: np.random.default_rng(5))
     clock = Clock()
     async with (
         epoch_service(kafka.url, redis_server.url, privacy__records_per_optin_user="3") as made,

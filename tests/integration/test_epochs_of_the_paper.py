@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.blender.profiles import build_head_list
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
 from blendstream.streams.budget.ledger import Cost
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.optin_release import write_optin_release
@@ -31,7 +31,7 @@ async def test_an_epoch_of_the_paper_is_charged_drawn_and_published(kafka, redis
     """Its devices spend δ, its cells tell ⟨q,⋆⟩ apart, T orders its list: nothing of that is so in
     the profile that all other tests run."""
     rng, clock = np.random.default_rng(6), Clock()
-    dice = ReleaseDice(RepeatableNoise(6), lambda: np.random.default_rng(6))
+    dice = RandomnessSources(RepeatableNoise(6), lambda: np.random.default_rng(6))
     sent = some_records(0, rng)
     async with (
         epoch_service(kafka.url, redis_server.url, privacy__profile="paper") as made,
@@ -67,15 +67,15 @@ async def test_an_epoch_of_the_paper_is_charged_drawn_and_published(kafka, redis
     document = EstimatesDocument.from_bytes(data)
     assert document.mechanisms["profile"] == "paper"
     assert document.mechanisms["randomizer"] == "two-stage"
-    people = (sent[share].total() for share in (Share.S, Share.T))
+    people = (sent[share].total() for share in (OptinSubgroup.S, OptinSubgroup.T))
     assert document.participants == Participants(*people, clients=REPORTS)
     assert {r.query for r in document.records if r.url} <= {r.query for r in head_list.records}
     assert document.agreement is not None
 
 
 def _counts(sent: dict) -> OptinCounts:
-    texts = sorted(sent[Share.S].keys() | sent[Share.T].keys())
-    s, t = (np.array([sent[share][x] for x in texts], dtype=np.int64) for share in Share if
-            share is not Share.GRAPH)  # fmt: skip
+    texts = sorted(sent[OptinSubgroup.S].keys() | sent[OptinSubgroup.T].keys())
+    s, t = (np.array([sent[share][x] for x in texts], dtype=np.int64) for share in OptinSubgroup if
+            share is not OptinSubgroup.GRAPH)  # fmt: skip
     records = [Record(*text.decode().split("\t")) for text in texts]
     return OptinCounts(records, s, t, int(s.sum()), int(t.sum()))

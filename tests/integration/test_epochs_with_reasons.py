@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from blendstream.agents.commands.epoch_listing import outcome_text
-from blendstream.agents.jobs.job_context import ReleaseDice
-from blendstream.streams.names import Share, Stem
+from blendstream.agents.jobs.job_context import RandomnessSources
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.wire.estimates_document import EstimatesDocument
@@ -63,7 +63,7 @@ async def test_an_epoch_that_lacks_something_is_published_and_says_what(kafka, r
     passed when a job looks, the click graph's too.
     """
     rng, clock = np.random.default_rng(31), Clock()
-    dice = ReleaseDice(RepeatableNoise(1), lambda: np.random.default_rng(1))
+    dice = RandomnessSources(RepeatableNoise(1), lambda: np.random.default_rng(1))
     async with (
         epoch_service(
             kafka.url, redis_server.url, epoch__counting_deadline_s="1", **GRAPHS
@@ -73,7 +73,7 @@ async def test_an_epoch_that_lacks_something_is_published_and_says_what(kafka, r
         await jobs.keep()
         # 0: people enough, but no two of them share a record.
         rare = Counter({b"rare %d\thttps://rare.example/" % n: 1 for n in range(30)})
-        await count_records(made, 0, {Share.S: rare})
+        await count_records(made, 0, {OptinSubgroup.S: rare})
         state = await _head_list(made, jobs, 0)
         await _says(made, state, "empty", "empty_head_list")
         assert state.head_list is not None
@@ -83,12 +83,14 @@ async def test_an_epoch_that_lacks_something_is_published_and_says_what(kafka, r
 
         # 1: Kafka had lost records before they were counted.
         await count_records(made, 1, some_records(1, rng))
-        tables = jobs.context.tables(Stem.OPTIN_RECORDS)
+        tables = jobs.context.tables(InputStream.OPTIN_RECORDS)
         await jobs.context.redis.hincrby(tables.key(0, 1, "totals"), "incomplete", 3)
         state = await _head_list(made, jobs, 1)
         assert state.head_list is not None
         await count_reports(made, 1, state.head_list.cells, 500, rng)
-        made.send_raw(Stem.OPTIN_RECORDS, 1, b"counted by nobody")  # Sealed with the next epoch.
+        made.send_raw(
+            InputStream.OPTIN_RECORDS, 1, b"counted by nobody"
+        )  # Sealed with the next epoch.
         await _says(made, await _publish(made, jobs, state), "incomplete", "records_lost")
 
         # 2: nobody counted one of the partitions.

@@ -22,7 +22,11 @@ from blendstream.streams.settings import Settings
 pytestmark = pytest.mark.integration
 
 MakeSettings = Callable[..., Settings]
-THREE = {"topics.replication": 3, "topics.min_insync_replicas": 2, "topics.one_node": False}
+THREE = {
+    "topics.replication": 3,
+    "topics.min_insync_replicas": 2,
+    "topics.allow_single_broker": False,
+}
 
 
 async def finding(settings: Settings, what: str) -> Finding:

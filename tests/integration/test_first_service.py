@@ -132,7 +132,7 @@ def test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and
     published = re.search(r"^epoch (\d+) published, complete: ", printed, re.MULTILINE)
     assert published
     assert printed.count('{"status":"accepted"}') == 2, printed
-    assert "one_node = true   (settings.toml)" in printed
+    assert "allow_single_broker = true   (settings.toml)" in printed
     assert re.search(r"% +weather tomorrow → https://weather-tomorrow.example/1", printed)
     assert re.search(r"budget: .* epochs of this period spent", printed)
     assert f"address=http://127.0.0.1:{environment['PORT_8080']}/" in said.replace('": "', "=")

@@ -22,7 +22,7 @@ from blendstream.localclient.conversation import What
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient
 from blendstream.localclient.opting_in import OptIn
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.tables.batch_verdict import SEPARATOR
 from tests.agents.gateway.published import estimates
 from tests.counted_records import record_counts
@@ -95,11 +95,11 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
         in_grace = client.post("/v1/optin-records", json=users)
         assert in_grace.json() == {"verdicts": [{"status": "accepted"}] * 40}
 
-    tables = await service.until_total(Stem.CLIENT_REPORTS, 7, 200)
+    tables = await service.until_total(InputStream.CLIENT_REPORTS, 7, 200)
     cells = await tables.cell_counts(7, range(service.partitions), 51)
     assert cells.tolist() == [sum(1 for e in entries if e["answers"] == [[c]]) for c in range(51)]
     await tables.close()
-    tables = await service.until_total(Stem.OPTIN_RECORDS, 8, 120, "received")
+    tables = await service.until_total(InputStream.OPTIN_RECORDS, 8, 120, "received")
     totals = [await tables.totals(p, 8) for p in range(service.partitions)]
     assert sum(t.get("counted", 0) for t in totals) == 40
     assert sum(t.get("refused:duplicate", 0) for t in totals) == 80
@@ -107,7 +107,7 @@ async def test_what_was_accepted_over_http_is_what_the_worker_counts(service):
         {}
     ] * service.partitions
     total = 0
-    for share in Share:
+    for share in OptinSubgroup:
         records = await record_counts(tables, 8, share, range(service.partitions))
         assert set(records) <= {b"weather" + SEPARATOR + b"https://w.example/"}
         total += sum(records.values())
@@ -188,7 +188,7 @@ async def test_a_stop_answers_what_is_under_way_and_leaves_with_0(service):
     assert {answer.status_code for answer in begun.values()} == {202}
     assert "gateway_stopped" in gateway.output()
     service.start_worker()
-    tables = await service.until_total(Stem.CLIENT_REPORTS, 7, len(begun))
+    tables = await service.until_total(InputStream.CLIENT_REPORTS, 7, len(begun))
     cells = await tables.cell_counts(7, range(service.partitions), 51)
     await tables.close()
     assert [cells[cell] for cell in begun] == [1] * len(begun), "accepted, and counted once"
@@ -331,6 +331,6 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     assert posts in gateway.metrics()
     assert (await asyncio.to_thread(other.report_now)).what is What.NOTHING_NEW
     assert posts in gateway.metrics(), "nothing was sent again"
-    await (await service.until_total(Stem.CLIENT_REPORTS, 7, 1)).close()
-    await (await service.until_total(Stem.OPTIN_RECORDS, 8, 1)).close()
+    await (await service.until_total(InputStream.CLIENT_REPORTS, 7, 1)).close()
+    await (await service.until_total(InputStream.OPTIN_RECORDS, 8, 1)).close()
     _nothing_personal(service, ["query 3", "r3.example", "user-1", "user-2"])

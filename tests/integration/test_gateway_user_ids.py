@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from blendstream.agents.tokens import add_token
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from tests.service.builder import Service
 from tests.service.builder import service as built
 from tests.service.written_log import opened, plan
@@ -62,7 +62,7 @@ async def test_same_user_ids_of_two_applications_are_counted_for_both(service):
                 assert answer.json() == {"verdicts": [{"status": "accepted"}] * USERS}
 
     for epoch, users in ((7, USERS), (8, 2 * USERS)):
-        tables = await service.until_total(Stem.OPTIN_RECORDS, epoch, 3 * USERS, "received")
+        tables = await service.until_total(InputStream.OPTIN_RECORDS, epoch, 3 * USERS, "received")
         totals = [await tables.totals(p, epoch) for p in range(service.partitions)]
         assert sum(t.get("counted", 0) for t in totals) == users
         assert sum(t.get("refused:duplicate", 0) for t in totals) == 3 * USERS - users

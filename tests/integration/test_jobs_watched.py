@@ -38,7 +38,7 @@ async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publi
                 )
             )
 
-    metrics.tell_lease(Kind.KEEPER, held=False)
+    metrics.set_lease_gauge(Kind.KEEPER, held=False)
     async with epoch_service(kafka.url, redis_server.url) as made:
         jobs = await Jobs.connect(made.settings, observe=watch)
         running = asyncio.create_task(jobs.run())

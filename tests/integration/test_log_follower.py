@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports, unknown_to
-from blendstream.agents.worker.partition_counter import JudgeBatch
+from blendstream.agents.worker.partition_counter import BatchValidator
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.batch_verdict import Delivery
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from blendstream.agents.local import GivenServer, LocalKafka, LocalRedis
 
 pytestmark = pytest.mark.integration
-OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
+OPTIN, REPORTS = InputStream.OPTIN_RECORDS, InputStream.CLIENT_REPORTS
 
 
 async def test_a_reader_that_was_given_up_on_stays_the_only_one(
@@ -97,9 +97,9 @@ async def test_a_follower_that_starts_at_a_checkpoint_judges_as_one_that_read_ev
 ) -> None:
     """The log's age must neither cost anything nor change what is late, unknown or counted."""
     folded: list[int] = []
-    apply = ReleaseBook.apply
+    apply = ReleaseLogState.apply
 
-    def noted(book: ReleaseBook, offset: int, *record: Any) -> None:
+    def noted(book: ReleaseLogState, offset: int, *record: Any) -> None:
         folded.append(offset)
         apply(book, offset, *record)
 
@@ -109,7 +109,7 @@ async def test_a_follower_that_starts_at_a_checkpoint_judges_as_one_that_read_ev
         whole = LogFollower(*log, since_ms=0)
         await whole.refresh_to_end()
         everything = whole.stable_book
-        monkeypatch.setattr(ReleaseBook, "apply", noted)
+        monkeypatch.setattr(ReleaseLogState, "apply", noted)
         later = LogFollower(*log, now_ms=lambda: time.time_ns() // 1_000_000 + quiet_for_ms)
         await later.refresh_to_end()
         assert len(folded) < len(made.published_entries) / 10
@@ -156,7 +156,7 @@ def frames(ids: list[bytes]) -> list[bytes]:
     return found
 
 
-def judged(judge: JudgeBatch, value: bytes, book: ReleaseBook) -> Any:
+def judged(judge: BatchValidator, value: bytes, book: ReleaseLogState) -> Any:
     frame = decode(value)
     delivery = Delivery(0, int(time.time() * 1000), frame, len(value))  # type: ignore[arg-type]
     keys = {n: EpochKeys.derive(MASTER, n) for n in (59, 60)}

@@ -26,7 +26,7 @@ from blendstream.agents.local import LocalRedis
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable, TopicMismatch
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.compacted_topics import read_publications
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
@@ -132,7 +132,7 @@ async def _programs_read_the_same(made: EpochService, capsys: pytest.CaptureFixt
     found = json.loads(capsys.readouterr().out)
     assert found["epochs"][0]["stage"] == "published"
     assert found["epochs"][0]["outcome"] == "complete"
-    assert set(found["waits"]) == {stem.value for stem in Stem}
+    assert set(found["waits"]) == {stem.value for stem in InputStream}
     assert "of this period spent" in found["budget"]
     await ledger(made.settings, as_json=True)
     assert json.loads(capsys.readouterr().out)["epochs"][0]["epoch"] == 0
@@ -150,7 +150,7 @@ async def _programs_read_the_same(made: EpochService, capsys: pytest.CaptureFixt
 
 async def _changed_cells_are_found(made: EpochService, jobs: JobBench, width: int) -> None:
     """A hand in Redis, among reports that were counted as sent."""
-    cells = jobs.context.tables(Stem.CLIENT_REPORTS).key(0, 0, "cells")
+    cells = jobs.context.tables(InputStream.CLIENT_REPORTS).key(0, 0, "cells")
     held = f"counted 500 reports of {width} cells, the tables hold"
     assert not any(held in line for line in await differences(jobs.context))
     for more in (1, -1):
@@ -201,7 +201,7 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
         assert await differences(jobs.context) == []
 
         # Somebody's hand in Redis is found, and mended.
-        tables = await made.tables(Stem.OPTIN_RECORDS)
+        tables = await made.tables(InputStream.OPTIN_RECORDS)
         key = tables.key(0, 0, "S")
         await jobs.context.redis.append(key, b"query\thttps://made-up.example/\t3\n")
         await tables.close()
@@ -235,7 +235,7 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
 
 async def _counted_as_sent(made: EpochService) -> bool:
     found = await made.counted(0)
-    return all(found[share] == dict(made.sent.get((0, share), {})) for share in Share)
+    return all(found[share] == dict(made.sent.get((0, share), {})) for share in OptinSubgroup)
 
 
 def _said(part: Part, words: str, times: int) -> bool:
@@ -255,10 +255,10 @@ async def test_rebuild_says_when_it_fails_half_way_again_and_when_nobody_counts(
     clock = Clock()
     async with epoch_service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
-        made.send_raw(Stem.OPTIN_RECORDS, 0, b"not read by anyone")
+        made.send_raw(InputStream.OPTIN_RECORDS, 0, b"not read by anyone")
         with pytest.raises(StoreUnavailable, match=r"1 are done so far; is `blendstream worker`"):
             await rebuild(jobs.context, 0.1)
-        tables = await made.tables(Stem.OPTIN_RECORDS)
+        tables = await made.tables(InputStream.OPTIN_RECORDS)
 
         async def fails_again() -> None:
             await asyncio.sleep(1)
@@ -290,7 +290,7 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
         await jobs.keep()
         for epoch in range(2):
             counts = some_records(0, rng)  # The same queries, so that the table knows them.
-            counts[Share.GRAPH] = Counter(dict.fromkeys(counts[Share.T], 90))
+            counts[OptinSubgroup.GRAPH] = Counter(dict.fromkeys(counts[OptinSubgroup.T], 90))
             await count_records(made, epoch, counts)
             clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
             await jobs.keep()

@@ -181,7 +181,7 @@ async def test_a_turn_waits_for_another_jobs_open_transaction(make_log, foreign)
     open_elsewhere: list[Producer] = []
     sealing = asyncio.create_task(seal())
     await sent.wait()
-    deciding = asyncio.create_task(other.settle(Kind.KEEPER))
+    deciding = asyncio.create_task(other.fence_and_read(Kind.KEEPER))
     done, _ = await asyncio.wait([deciding], timeout=1.5)
     assert not done, "a turn decided without what lies beyond the open transaction"
     await asyncio.to_thread(open_elsewhere[0].abort_transaction, 10)
@@ -207,9 +207,9 @@ async def test_a_turn_that_cannot_be_read_back_ends_with_a_sentence(make_log, fo
     await open_epoch(log)
     open_elsewhere = foreign()
     with pytest.raises(StoreUnavailable, match=r"must show a record.*blendstream doctor"):
-        await log.settle(Kind.KEEPER)
+        await log.fence_and_read(Kind.KEEPER)
     await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
-    assert (await log.settle(Kind.KEEPER)).epochs[0].stage is Stage.COLLECTING
+    assert (await log.fence_and_read(Kind.KEEPER)).epochs[0].stage is Stage.COLLECTING
 
 
 async def test_a_commit_that_is_acknowledged_but_not_seen_is_in_doubt(make_log, foreign):

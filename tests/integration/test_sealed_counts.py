@@ -11,11 +11,11 @@ import redis.asyncio
 from blendstream.agents.worker.entry_checks import _shares, judge_optin_records
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.errors import StoreMismatch
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.sealed_counts import CountsMoved, SealedCounts
 from blendstream.streams.tables.batch_verdict import Delivery
 from blendstream.streams.tables.client_reports import ClientReportTable
-from blendstream.streams.tables.count_table import PartitionState, Seen
+from blendstream.streams.tables.count_table import PartitionState, SeenContributors
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.release_entries import book_of, opened_entry
@@ -38,7 +38,7 @@ async def counted(tables: OptinRecordTable, entries: list[OptinEntry], *, frames
     assert await tables.open(
         0, stored, offset=0, topic_id="t", released_through=-1, lost=0, unreleased=[]
     )
-    state = PartitionState(0, "t", 0, {1: Seen()})
+    state = PartitionState(0, "t", 0, {1: SeenContributors()})
     for number, part in enumerate(np.array_split(np.arange(len(entries)), frames)):
         value = encode_optin_records(1, [entries[i] for i in part], log_position=1)
         delivery = Delivery(number, 1, decode(value), len(value))  # type: ignore[arg-type]
@@ -65,12 +65,14 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
     await counted(tables, [entries[i] for i in order], frames=4)
 
     read = await SealedCounts(tables, 1, "test").read_optin(1, [4], complete=True)
-    people_in = {share: int((shares == n).sum()) for n, share in enumerate(Share)}
-    assert read.counts.selection_users == people_in[Share.S]
-    assert read.counts.estimation_users == people_in[Share.T]
+    people_in = {share: int((shares == n).sum()) for n, share in enumerate(OptinSubgroup)}
+    assert read.counts.selection_users == people_in[OptinSubgroup.S]
+    assert read.counts.estimation_users == people_in[OptinSubgroup.T]
     graph = await SealedCounts(tables, 1, "test").read_graph(1, [4], complete=True)
-    assert graph.users == people_in[Share.GRAPH]
-    assert read.counts.selection.sum() > people_in[Share.S], "several records each were counted"
+    assert graph.users == people_in[OptinSubgroup.GRAPH]
+    assert read.counts.selection.sum() > people_in[OptinSubgroup.S], (
+        "several records each were counted"
+    )
 
 
 async def test_records_of_many_strings_are_all_read(redis_client, name_prefix, monkeypatch):
@@ -92,7 +94,9 @@ async def test_records_of_many_strings_are_all_read(redis_client, name_prefix, m
     held = read.counts.selection.sum() + read.counts.estimation.sum() + sum(graph.clicks.values())
     assert held == 400
     ends = (await tables.load_seen(0, 1)).ends
-    assert ends["S"].size == len([rows async for rows in tables.record_rows(1, Share.S, [0])][-1])
+    assert ends["S"].size == len(
+        [rows async for rows in tables.record_rows(1, OptinSubgroup.S, [0])][-1]
+    )
     await tables.release_epoch(0, 1)
     assert not [key async for key in redis_client.scan_iter(f"{name_prefix}:*:1:*")]
 
@@ -103,7 +107,7 @@ async def test_records_of_an_older_release_are_refused_and_not_passed_over(
     """They were hashes. Read as nothing, an upgrade would have published an epoch without them."""
     tables = OptinRecordTable(redis_client, "t", prefix=name_prefix)
     await counted(tables, [OptinEntry(bytes(16), 0, b"q", b"u")], frames=1)
-    for share in Share:
+    for share in OptinSubgroup:
         await redis_client.unlink(tables.key(0, 1, share))
         await redis_client.hset(tables.key(0, 1, share), "q\tu", 1)
     counts = SealedCounts(tables, 1, "test")

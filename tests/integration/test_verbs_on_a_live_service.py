@@ -15,7 +15,7 @@ import pytest
 
 from blendstream.agents.commands.verify import differences
 from blendstream.agents.local import LocalRedis
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from tests.service.epochs import EpochService, epoch_service
 from tests.service.jobs import Clock, bench
 from tests.service.settings import ROOT
@@ -37,7 +37,7 @@ async def test_verify_raises_no_alarm_while_workers_count(kafka, redis_server):
         state = (await made.book()).epochs[0]
         made.start_worker()
         made.send_optin(state, 50, rng)
-        tables = await made.tables(Stem.OPTIN_RECORDS)
+        tables = await made.tables(InputStream.OPTIN_RECORDS)
 
         async def counted() -> int:
             return sum([(await tables.totals(n, 0)).get("counted", 0) for n in range(2)])
@@ -63,7 +63,7 @@ async def test_verify_looks_twice_before_it_raises_an_alarm(kafka, redis_server)
     clock, said = Clock(), []
     async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
-        key = jobs.context.tables(Stem.OPTIN_RECORDS).key(0, 0, "S")
+        key = jobs.context.tables(InputStream.OPTIN_RECORDS).key(0, 0, "S")
         await jobs.context.redis.append(key, b"query\thttps://made-up.example/\t3\n")
         assert any("the tables hold 3:" in line for line in await differences(jobs.context))
 
@@ -101,16 +101,16 @@ async def test_rebuild_interrupted_while_it_waits_says_that_nothing_is_left_to_d
     clock = Clock()
     async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
-        made.send_raw(Stem.CLIENT_REPORTS, 1, b"counted by nobody")
+        made.send_raw(InputStream.CLIENT_REPORTS, 1, b"counted by nobody")
         with started(made, "rebuild") as verb:
             for line in verb.stdout:
-                if f"{Stem.CLIENT_REPORTS.value}: 1 of 2 partitions counted" in line:
+                if f"{InputStream.CLIENT_REPORTS.value}: 1 of 2 partitions counted" in line:
                     break
             verb.send_signal(number)
             _, said = await asyncio.to_thread(verb.communicate, timeout=PATIENCE_S)
         assert verb.returncode == status, said
         (line,) = said.splitlines()
-        optin, reports = (made.topics.of(stem).name for stem in Stem)
+        optin, reports = (made.topics.of(stem).name for stem in InputStream)
         assert line.startswith(
             "blendstream: stopped while waiting for the workers: all counts are forgotten, "
             f"2 of 2 in {optin} and 1 of 2 in {reports} were counted again so far."
@@ -126,7 +126,7 @@ async def test_rebuild_interrupted_while_it_forgets_says_which_partitions_are_fo
     clock = Clock()
     async with epoch_service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
-        optin, reports = (made.topics.of(stem).name for stem in Stem)
+        optin, reports = (made.topics.of(stem).name for stem in InputStream)
         with own_redis.client() as client:
             client.execute_command("CLIENT PAUSE 60000 WRITE")
             with started(made, "rebuild") as verb:
@@ -141,7 +141,9 @@ async def test_rebuild_interrupted_while_it_forgets_says_which_partitions_are_fo
         )
 
         # So does one that fails: here at a key of another kind in the second partition.
-        await jobs.context.redis.set(jobs.context.tables(Stem.OPTIN_RECORDS).key(1, "state"), "x")
+        await jobs.context.redis.set(
+            jobs.context.tables(InputStream.OPTIN_RECORDS).key(1, "state"), "x"
+        )
         with started(made, "rebuild") as verb:
             _, said = await asyncio.to_thread(verb.communicate, timeout=PATIENCE_S)
         assert verb.returncode == 1
@@ -165,7 +167,7 @@ async def test_a_reader_that_goes_away_ends_what_only_shows_and_not_what_changes
             with started(made, verb_name, stdout=writer) as verb:
                 _, said = await asyncio.to_thread(verb.communicate, timeout=PATIENCE_S)
             assert (verb.returncode, said) == (status, "")
-        tables = [await made.tables(stem) for stem in Stem]
+        tables = [await made.tables(stem) for stem in InputStream]
         before = [await table.rebuilt(1) for table in tables]
         with started(made, "rebuild", stdout=writer) as verb:
             _, said = await asyncio.to_thread(verb.communicate, timeout=PATIENCE_S)

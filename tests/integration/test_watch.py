@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from blendstream.agents.gateway.routes import ROUTES
 from blendstream.agents.gateway.state.verdicts import Reason as GatewayReason
 from blendstream.agents.worker.halt_reasons import StopReason
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.tables.batch_verdict import Refusal
@@ -34,7 +34,7 @@ from tests.watched_service import BROKEN_FRAMES, DEVICES, REPEATED, Watched, wat
 
 pytestmark = [pytest.mark.timeout(420), pytest.mark.more]
 
-STEMS = {stem.value for stem in Stem}
+STEMS = {stem.value for stem in InputStream}
 KINDS = {kind.value for kind in Kind} - {"operator"}
 GROUPS = {"optin", "clients"}
 PARTITIONS = {"0", "1", "2", "3"}
@@ -66,7 +66,7 @@ WORKER: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_lost_offsets": ("counter", {"stem": STEMS}),
     "blender_rebalances": ("counter", {}),
     "blender_partition_lag": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
-    "blender_partition_behind_seconds": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
+    "blender_partition_lag_seconds": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
     "blender_partitions_assigned": ("gauge", {"stem": STEMS}),
     "blender_partitions_stopped": (
         "gauge",
@@ -84,7 +84,7 @@ GATEWAY: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_gateway_requests": ("counter", {"method": ANY, "path": ANY, "status": ANY}),
     "blender_gateway_request_seconds": ("histogram", {"method": ANY, "path": ANY}),
     "blender_gateway_requests_in_flight": ("gauge", {}),
-    "blender_gateway_held_bytes": ("gauge", {}),
+    "blender_gateway_buffered_bytes": ("gauge", {}),
     "blender_gateway_stalled_partitions": ("gauge", {}),
     "blender_gateway_frames": ("counter", {}),
     "blender_gateway_late_frames": ("counter", {}),
@@ -108,7 +108,7 @@ JOBS: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_releases": ("counter", {"entry": ANY}),
     # Labels only while something blocks it.
     "blender_release_log_blocked_seconds": ("gauge", {"offset": {""}}),
-    "blender_finalize_seconds": ("histogram", {"kind": KINDS - {"keeper"}}),
+    "blender_release_latency_seconds": ("histogram", {"kind": KINDS - {"keeper"}}),
     "blender_epochs": ("gauge", {"stage": {stage.value for stage in Stage}}),
     "blender_epoch_age_seconds": ("gauge", {"stage": WAITING}),
     "blender_epoch_overdue_seconds": ("gauge", {"stage": WAITING}),
@@ -185,7 +185,7 @@ def scraped(watched: Watched, published: dict[str, Any]) -> dict[str, dict[str, 
         }
         sent = {stem: n + BROKEN_FRAMES for stem, n in watched.accepted.items()}
         # Its time is observed a moment after the epoch is.
-        timed = count(found["jobs"], "blender_finalize_seconds", kind="estimates")
+        timed = count(found["jobs"], "blender_release_latency_seconds", kind="estimates")
         return found if last >= published["epoch"] and received == sent and timed else None
 
     return wait_for(complete, "metrics that show the publication", 60)
@@ -287,7 +287,7 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
     assert value(jobs, "blender_releases_recorded_twice") == 0
     assert value(jobs, "blender_head_list_cells") > 0
     for kind in ("head-lists", "estimates"):
-        assert count(jobs, "blender_finalize_seconds", kind=kind) >= 1
+        assert count(jobs, "blender_release_latency_seconds", kind=kind) >= 1
     # Both are of one publication: the one that was made last, which need not be of the highest
     # epoch. One that nobody took part in is published empty before an earlier one's reports end.
     last = int(value(jobs, "blender_last_published_epoch"))

@@ -10,7 +10,7 @@ import pytest
 from blendstream.blender.paper.local import TwoStage
 from blendstream.blender.registry import RANDOMIZERS
 from blendstream.blender.values.cells import HeadList
-from blendstream.blender.values.dice import Dice, SystemDice
+from blendstream.blender.values.dice import RandomSource, SystemDice
 from blendstream.blender.values.record import Record
 from blendstream.localclient import HeadListRefused
 from blendstream.localclient.randomizer_check import build_randomizer, check_channel
@@ -68,7 +68,7 @@ class LosesSome(TwoStage):
 class OutOfRange(TwoStage):
     """Answers with cells that are not there, when there are too many cells to sum over."""
 
-    def answer(self, cell: int, dice: Dice) -> tuple[int, ...]:
+    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
         return (len(self.cells),)
 
 

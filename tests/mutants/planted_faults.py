@@ -42,8 +42,8 @@ FAULTS = (
     ),
     Fault(
         "people of T are counted in S too, whose noise does not cover them",
-        "counts = OptinCounts(records, s, t, _users",
-        "counts = OptinCounts(records, s + t, t, _users",
+        "records, s, t, _users(totals, OptinSubgroup.S)",
+        "records, s + t, t, _users(totals, OptinSubgroup.S)",
         "test_sealed_counts.py",
         "test_everyone_is_one_participant_of_one_share_and_counts_there_alone",
     ),
@@ -141,8 +141,8 @@ FAULTS = (
     ),
     Fault(
         "a draw that failed is drawn again until it succeeds",
-        "Then.GIVE_UP, Shortfall.DRAW_FAILED,",
-        "Then.TRY_AGAIN, Shortfall.DRAW_FAILED,",
+        "FailureAction.GIVE_UP, IncompleteReason.DRAW_FAILED,",
+        "FailureAction.TRY_AGAIN, IncompleteReason.DRAW_FAILED,",
         "test_release_failures.py",
         "test_once_noise_was_drawn_no_failure_leads_to_another_draw",
     ),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
-from blendstream.streams.names import Share
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.names import OptinSubgroup
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import FrameKind, encode_marker
@@ -30,7 +30,7 @@ Judge = Callable[..., BatchVerdict]
 
 
 def totals(
-    judge: Judge, log: list[Delivery], cuts: list[int], book: ReleaseBook
+    judge: Judge, log: list[Delivery], cuts: list[int], book: ReleaseLogState
 ) -> Counter[object]:
     """Everything a log adds up to when it is judged batch by batch."""
     seen: dict[int, FingerprintTable] = defaultdict(FingerprintTable)
@@ -107,7 +107,7 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
             for i, (_, entries) in enumerate(frames)
             if (mine := [e for e in entries if e[0] == who])
         ]
-        counted: Counter[tuple[Share, bytes]] = Counter()
+        counted: Counter[tuple[OptinSubgroup, bytes]] = Counter()
         verdict = judge_optin_records(0, log, book, KEYS, seen)
         for tally in verdict.epochs.values():
             for share, counts in tally.records.items():
@@ -115,7 +115,7 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
                     counted[share, text] += n
         assert counted.total() <= 3
         assert max(counted.values(), default=0) <= 1
-        assert sum(n for (share, _), n in counted.items() if share is Share.T) <= 1
+        assert sum(n for (share, _), n in counted.items() if share is OptinSubgroup.T) <= 1
 
 
 @given(frames=optin_logs, data=st.data())
@@ -127,7 +127,7 @@ def test_the_number_of_users_does_not_depend_on_what_they_hold(
     some = st.sampled_from([(b"a", b"u"), (b"b", b"u")])
     some_or_none = some | st.just((b"", b""))
 
-    def users() -> list[tuple[int, dict[Share, int]]]:
+    def users() -> list[tuple[int, dict[OptinSubgroup, int]]]:
         log = [
             delivered(
                 records(

@@ -32,9 +32,9 @@ from blendstream.blender.values.cells import HeadList
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector, producer_settings
 from blendstream.streams.kafka.topics import Topics, ensure_topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.compacted_topics import read_publications
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Stage
 from blendstream.streams.releases.log import ReleaseLog
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.redis import connect_redis
@@ -240,7 +240,7 @@ class Service:
         """A reader of its own, kept for the whole test: connecting takes longer than reading."""
         return ReleaseLog(self.settings.kafka, self.topics.releases.name)
 
-    async def book(self) -> ReleaseBook:
+    async def book(self) -> ReleaseLogState:
         return await self.log.catch_up()
 
     async def until_stage(self, epoch: int, *stages: Stage, timeout_s: float = 60) -> EpochState:
@@ -267,14 +267,14 @@ class Service:
     async def published(self, topic: str) -> dict[int, bytes]:
         return await read_publications(self.settings.kafka, topic)
 
-    async def tables(self, stem: Stem, timeout_s: float = 20.0) -> StageTable:
+    async def tables(self, stem: InputStream, timeout_s: float = 20.0) -> StageTable:
         """What is counted of a stem, with the patience of a test on a busy machine."""
         client = await connect_redis(replace(self.settings.redis, timeout_s=timeout_s))
         topic, prefix = self.topics.of(stem).name, self.settings.topics.prefix
         return stage_table(stem, client, topic, prefix=prefix)
 
     async def until_total(
-        self, stem: Stem, epoch: int, expected: int, total: str = "counted"
+        self, stem: InputStream, epoch: int, expected: int, total: str = "counted"
     ) -> StageTable:
         """Wait until workers have counted (or received) so many entries; tables to look into."""
         tables = await self.tables(stem)

@@ -18,7 +18,7 @@ import numpy as np
 from confluent_kafka import KafkaError, Message
 
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
 from blendstream.streams.tables.batch_verdict import SEPARATOR, Refusal
@@ -49,11 +49,11 @@ class Expected:
     received: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     cells: Counter[int] = field(default_factory=Counter)
-    records: dict[Share, Counter[bytes]] = field(
-        default_factory=lambda: {share: Counter() for share in Share}
+    records: dict[OptinSubgroup, Counter[bytes]] = field(
+        default_factory=lambda: {share: Counter() for share in OptinSubgroup}
     )
     #: People, however many records they sent.
-    users: Counter[Share] = field(default_factory=Counter)
+    users: Counter[OptinSubgroup] = field(default_factory=Counter)
     #: Of them, those who said that they have no record.
     none: int = 0
     #: Contributors, slots and copies of records that must be known again when they come again.
@@ -79,7 +79,7 @@ class Installation(Service):
 
     def __init__(self, *where: str, **options: Any) -> None:
         super().__init__(*where, **IMPATIENT | options)
-        self.expected: dict[tuple[Stem, int | str], Expected] = {}
+        self.expected: dict[tuple[InputStream, int | str], Expected] = {}
         #: Frames are sent as gateways of before wrote them.
         self.published_entries: list[Entry] = []
         self._undelivered: list[str] = []
@@ -87,8 +87,8 @@ class Installation(Service):
         self._lists: dict[int, tuple[int, int, int]] = {}
         self._per_user: dict[int, int] = {}
         #: How far a gateway must have read the release log to know of an epoch or its head list.
-        self._positions: dict[tuple[Stem, int], int] = {}
-        self._seen: set[tuple[Stem, int, bytes, int]] = set()
+        self._positions: dict[tuple[InputStream, int], int] = {}
+        self._seen: set[tuple[InputStream, int, bytes, int]] = set()
         self._sent_records: set[tuple[int, bytes, bytes]] = set()
 
     # --- epochs ---------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Installation(Service):
         }
         self._per_user[epoch] = changes.get("records_per_user", 1)
         offset = self.publish(opened_entry(epoch, **terms | changes))
-        self._positions[Stem.OPTIN_RECORDS, epoch] = offset + 1
+        self._positions[InputStream.OPTIN_RECORDS, epoch] = offset + 1
         return offset
 
     def publish_head_list(self, epoch: int, cells: int = 51, w: int = 1, answers: int = 1) -> bytes:
@@ -141,7 +141,7 @@ class Installation(Service):
                 bounds=[0] * self.partitions, reports_until_ms=int(time.time() * 1000) + HOUR_MS,
             )
         )  # fmt: skip
-        self._positions[Stem.CLIENT_REPORTS, epoch] = offset + 1
+        self._positions[InputStream.CLIENT_REPORTS, epoch] = offset + 1
         return head_list_id
 
     def head_list_id(self, epoch: int) -> bytes:
@@ -149,7 +149,7 @@ class Installation(Service):
 
     # --- frames ---------------------------------------------------------------------------------
 
-    def send(self, stem: Stem, partition: int, value: bytes) -> None:
+    def send(self, stem: InputStream, partition: int, value: bytes) -> None:
         """Write bytes as they are; the caller says what is to become of them."""
         self.producer.produce(
             self.topics.of(stem).name,
@@ -159,9 +159,11 @@ class Installation(Service):
         )
         self.producer.poll(0)
 
-    def send_marker(self, stem: Stem, epoch: int, partition: int) -> None:
+    def send_marker(self, stem: InputStream, epoch: int, partition: int) -> None:
         """A marker, which must count as nothing."""
-        kind = {Stem.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS}.get(stem, FrameKind.CLIENT_REPORTS)
+        kind = {InputStream.OPTIN_RECORDS: FrameKind.OPTIN_RECORDS}.get(
+            stem, FrameKind.CLIENT_REPORTS
+        )
         self.send(stem, partition, encode_marker(kind, epoch, secrets.token_bytes(16)))
 
     def flush(self) -> None:
@@ -180,11 +182,11 @@ class Installation(Service):
         # What never got into the log must not look as if the worker had lost it.
         assert not self._undelivered, f"the test could not send: {self._undelivered}"
 
-    def of(self, stem: Stem, epoch: int | str) -> Expected:
+    def of(self, stem: InputStream, epoch: int | str) -> Expected:
         return self.expected.setdefault((stem, epoch), Expected())
 
     def expect_refused(
-        self, stem: Stem, epoch: int | str, reason: Refusal, entries: int = 1
+        self, stem: InputStream, epoch: int | str, reason: Refusal, entries: int = 1
     ) -> None:
         expected = self.of(stem, epoch)
         expected.received += entries
@@ -205,13 +207,13 @@ class Installation(Service):
         )
         frame = encode_reports(
             epoch, self._ids[epoch], contributors, rows, cell_width(cells),
-            log_position=self._positions[Stem.CLIENT_REPORTS, epoch],
+            log_position=self._positions[InputStream.CLIENT_REPORTS, epoch],
         )  # fmt: skip
-        self.send(Stem.CLIENT_REPORTS, partition, frame)
-        expected = self.of(Stem.CLIENT_REPORTS, epoch)
+        self.send(InputStream.CLIENT_REPORTS, partition, frame)
+        expected = self.of(InputStream.CLIENT_REPORTS, epoch)
         for contributor, row in zip(contributors, rows.tolist(), strict=True):
             expected.received += 1
-            key = (Stem.CLIENT_REPORTS, epoch, contributor, 0)
+            key = (InputStream.CLIENT_REPORTS, epoch, contributor, 0)
             if key in self._seen:
                 expected.refused[Refusal.DUPLICATE] += 1
             else:
@@ -221,22 +223,22 @@ class Installation(Service):
 
     def send_records(self, epoch: int, partition: int, entries: list[OptinEntry]) -> None:
         """A frame of opt-in records, each judged by the model as the worker must."""
-        position = self._positions[Stem.OPTIN_RECORDS, epoch]
+        position = self._positions[InputStream.OPTIN_RECORDS, epoch]
         frame = encode_optin_records(epoch, entries, log_position=position)
-        self.send(Stem.OPTIN_RECORDS, partition, frame)
-        expected = self.of(Stem.OPTIN_RECORDS, epoch)
+        self.send(InputStream.OPTIN_RECORDS, partition, frame)
+        expected = self.of(InputStream.OPTIN_RECORDS, epoch)
         limit = self._per_user[epoch]
         for entry in entries:
             expected.received += 1
             share = self.share_of(epoch, entry.contributor)
             text = entry.query + SEPARATOR + entry.url
-            key = (Stem.OPTIN_RECORDS, epoch, entry.contributor, entry.slot)
+            key = (InputStream.OPTIN_RECORDS, epoch, entry.contributor, entry.slot)
             none = not entry.query and not entry.url
             if none and entry.slot > 0:
                 expected.refused[Refusal.MALFORMED] += 1
             elif entry.slot >= limit:
                 expected.refused[Refusal.OVER_LIMIT] += 1
-            elif share is Share.T and entry.slot > 0:
+            elif share is OptinSubgroup.T and entry.slot > 0:
                 expected.refused[Refusal.SPARE] += 1
             elif key in self._seen:
                 expected.refused[Refusal.DUPLICATE] += 1
@@ -255,18 +257,24 @@ class Installation(Service):
                     expected.fingerprints += limit > 1
                     expected.records[share][text] += 1
 
-    def share_of(self, epoch: int, contributor: bytes) -> Share:
+    def share_of(self, epoch: int, contributor: bytes) -> OptinSubgroup:
         """By the textbook SipHash, one contributor at a time."""
         key = EpochKeys.derive(MASTER, epoch).share
         point = scalar_siphash(key, contributor) % 1_000_000
-        return Share.S if point < 700_000 else Share.T if point < 900_000 else Share.GRAPH
+        return (
+            OptinSubgroup.S
+            if point < 700_000
+            else OptinSubgroup.T
+            if point < 900_000
+            else OptinSubgroup.GRAPH
+        )
 
     # --- what came out --------------------------------------------------------------------------
 
-    async def ends(self, stem: Stem) -> dict[int, int]:
+    async def ends(self, stem: InputStream) -> dict[int, int]:
         return await self.kafka.ends(self.topics.of(stem).name, range(self.partitions))
 
-    async def caught_up(self, stem: Stem) -> bool:
+    async def caught_up(self, stem: InputStream) -> bool:
         tables = await self.tables(stem)
         try:
             ends = await self.ends(stem)
@@ -277,7 +285,7 @@ class Installation(Service):
         finally:
             await tables.close()
 
-    async def some_counted(self, stem: Stem) -> bool:
+    async def some_counted(self, stem: InputStream) -> bool:
         tables = await self.tables(stem)
         try:
             return any([(await tables.totals(p)).get("received") for p in range(self.partitions)])
@@ -300,8 +308,8 @@ class Installation(Service):
                 return 0, ""
             return answer.status_code, answer.text
 
-    async def until_counted(self, *stems: Stem, timeout_s: float = STARTED_S) -> None:
-        for stem in stems or tuple(Stem):
+    async def until_counted(self, *stems: InputStream, timeout_s: float = STARTED_S) -> None:
+        for stem in stems or tuple(InputStream):
             await self.until(
                 lambda stem=stem: self.caught_up(stem), timeout_s, f"the end of {stem}"
             )
@@ -309,7 +317,7 @@ class Installation(Service):
     async def assert_exact(self) -> None:
         """Redis has, entry by entry, what the model says, and nothing else."""
         try:
-            for stem in Stem:
+            for stem in InputStream:
                 tables = await self.tables(stem)
                 try:
                     await self._assert_exact(stem, tables)
@@ -319,7 +327,7 @@ class Installation(Service):
             error.add_note(self.logs())
             raise
 
-    async def _assert_exact(self, stem: Stem, tables: StageTable) -> None:
+    async def _assert_exact(self, stem: InputStream, tables: StageTable) -> None:
         wanted = {epoch: found for (of, epoch), found in self.expected.items() if of is stem}
         late = wanted.pop("late", Expected())
         wanted.setdefault("unknown", Expected())
@@ -327,7 +335,7 @@ class Installation(Service):
         for epoch, expected in wanted.items():
             totals = await self._summed(tables, epoch)
             chunks = totals.pop("chunks", 0)
-            for share in Share:
+            for share in OptinSubgroup:
                 totals.pop(f"chunks:{share}", 0)
             assert totals == expected.totals(), f"{stem} of epoch {epoch}"
             since_ever.update(
@@ -351,22 +359,24 @@ class Installation(Service):
         return totals
 
     async def _assert_counts(
-        self, stem: Stem, tables: StageTable, epoch: int, expected: Expected
+        self, stem: InputStream, tables: StageTable, epoch: int, expected: Expected
     ) -> None:
         where, partitions = f"{stem} of epoch {epoch}", range(self.partitions)
         known = [len((await tables.load_seen(p, epoch)).table) for p in partitions]
         assert sum(known) == expected.fingerprints, f"{where}, fingerprints"
-        if stem is Stem.CLIENT_REPORTS:
+        if stem is InputStream.CLIENT_REPORTS:
             if epoch in self._lists:
                 cells, _, _ = self._lists[epoch]
                 found = await tables.cell_counts(epoch, partitions, cells)
                 assert found.tolist() == [expected.cells[c] for c in range(cells)], where
         else:
-            for share in Share:
+            for share in OptinSubgroup:
                 records = await record_counts(tables, epoch, share, partitions)
                 assert records == dict(expected.records[share]), f"{where} {share}"
 
-    async def _assert_no_other_key(self, stem: Stem, tables: StageTable, epochs: set[int]) -> None:
+    async def _assert_no_other_key(
+        self, stem: InputStream, tables: StageTable, epochs: set[int]
+    ) -> None:
         """A batch begun and not ended, or counts of an epoch that nobody sent anything for."""
         begin = f"{self.settings.topics.prefix}:{{{self.topics.of(stem).name}/"
         own = {"state", "totals", "late", "unknown", "token"}

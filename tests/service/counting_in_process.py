@@ -9,13 +9,13 @@ from blendstream.agents.worker.entry_checks import judge_reports
 from blendstream.agents.worker.frame_batches import Message
 from blendstream.agents.worker.topic_counter import TopicCounter
 from blendstream.streams.epoch_keys import KeyRing
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases.reader import LogFollower
 from blendstream.streams.tables.count_table import CountTable
 from tests.service.counting import Installation, contributors
 from tests.service.settings import MASTER
 
-REPORTS = Stem.CLIENT_REPORTS
+REPORTS = InputStream.CLIENT_REPORTS
 
 
 class Bench:

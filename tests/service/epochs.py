@@ -19,7 +19,7 @@ from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
 from blendstream.streams.epoch_keys import EpochKeys, PeriodShares
 from blendstream.streams.errors import StoreUnavailable
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.epoch_state import EpochState, Stage
 from blendstream.streams.tables.redis import connect_redis
 from blendstream.streams.wire.frames import (
@@ -43,11 +43,11 @@ class EpochService(Service):
 
     def __init__(self, *where: str, **options: Any) -> None:
         super().__init__(*where, **{"log__form": "text"} | options)
-        self.sent: dict[tuple[int, Share], Counter[Record | None]] = {}
+        self.sent: dict[tuple[int, OptinSubgroup], Counter[Record | None]] = {}
         self.reported: dict[int, Counter[int]] = {}
         self.reports: Counter[int] = Counter()
         #: Where the last acknowledged frame of an epoch lies, by partition.
-        self.last_offsets: dict[tuple[Stem, int], dict[int, int]] = {}
+        self.last_offsets: dict[tuple[InputStream, int], dict[int, int]] = {}
         self.texts: set[str] = set()
         self._reader: Consumer | None = None
 
@@ -58,7 +58,9 @@ class EpochService(Service):
 
     # --- sending --------------------------------------------------------------------------------
 
-    def _send(self, stem: Stem, partition: int, frame: bytes, epoch: int | None = None) -> None:
+    def _send(
+        self, stem: InputStream, partition: int, frame: bytes, epoch: int | None = None
+    ) -> None:
         def acknowledged(error: KafkaError | None, message: Message) -> None:
             if error is None and epoch is not None:
                 self.last_offsets.setdefault((stem, epoch), {})[partition] = message.offset()
@@ -67,7 +69,7 @@ class EpochService(Service):
             self.topics.of(stem).name, value=frame, partition=partition, on_delivery=acknowledged
         )
 
-    def send_raw(self, stem: Stem, partition: int, value: bytes) -> None:
+    def send_raw(self, stem: InputStream, partition: int, value: bytes) -> None:
         """Bytes that no worker of the test reads: they move the end of a partition."""
         self._send(stem, partition, value)
         self.flush()
@@ -106,10 +108,10 @@ class EpochService(Service):
             place = keys.partition_of(contributor, self.partitions)
             entry = OptinEntry(contributor, 0, query.encode(), url.encode())
             by_partition.setdefault(place, []).append(entry)
-            self.sent.setdefault((epoch, list(Share)[share]), Counter())[record] += 1
+            self.sent.setdefault((epoch, list(OptinSubgroup)[share]), Counter())[record] += 1
         for partition, entries in by_partition.items():
             frame = encode_optin_records(epoch, entries, log_position=state.opened_offset + 1)
-            self._send(Stem.OPTIN_RECORDS, partition, frame, epoch)
+            self._send(InputStream.OPTIN_RECORDS, partition, frame, epoch)
         self.flush()
 
     def send_reports(
@@ -132,7 +134,7 @@ class EpochService(Service):
                     answers[mine], cell_width(len(head_list.cells)),
                     log_position=released.entry_offset + 1,
                 )  # fmt: skip
-                self._send(Stem.CLIENT_REPORTS, partition, frame, epoch)
+                self._send(InputStream.CLIENT_REPORTS, partition, frame, epoch)
         self.flush()
         self.reported.setdefault(epoch, Counter()).update(answers.ravel().tolist())
         self.reports[epoch] += n
@@ -144,14 +146,14 @@ class EpochService(Service):
         """Whether a worker was started: then it counts, and no test does."""
         return bool(self.of_kind("worker"))
 
-    def markers(self, stem: Stem) -> dict[int, dict[int, Marker]]:
+    def markers(self, stem: InputStream) -> dict[int, dict[int, Marker]]:
         """Every marker in a topic, by partition and offset."""
         return {
             partition: {at: frame for at, frame in found.items() if isinstance(frame, Marker)}
             for partition, found in self.frames(stem).items()
         }
 
-    def frames(self, stem: Stem) -> dict[int, dict[int, Frame]]:
+    def frames(self, stem: InputStream) -> dict[int, dict[int, Frame]]:
         """All that a topic holds, by partition and offset."""
         if self._reader is None:  # Kept: connecting takes longer than reading.
             self._reader = Consumer(
@@ -226,11 +228,11 @@ class EpochService(Service):
         await client.aclose()
         return found
 
-    async def counted(self, epoch: int) -> dict[Share, dict[Record, int]]:
+    async def counted(self, epoch: int) -> dict[OptinSubgroup, dict[Record, int]]:
         """What Redis has counted of an epoch's opt-in records."""
-        tables = await self.tables(Stem.OPTIN_RECORDS)
+        tables = await self.tables(InputStream.OPTIN_RECORDS)
         found = {}
-        for share in Share:
+        for share in OptinSubgroup:
             counts = await record_counts(tables, epoch, share, range(self.partitions))
             found[share] = {
                 Record(*(part.decode() for part in text.split(b"\t"))): n
@@ -242,7 +244,7 @@ class EpochService(Service):
 
 def optin_counts(made: EpochService, epoch: int) -> OptinCounts:
     """What the test sent, as the job must have counted it: users without a record are users."""
-    s, t = made.sent[epoch, Share.S], made.sent[epoch, Share.T]
+    s, t = made.sent[epoch, OptinSubgroup.S], made.sent[epoch, OptinSubgroup.T]
     records = sorted(record for record in s.keys() | t.keys() if record is not None)
     return OptinCounts(
         records=records,

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.agents.jobs.jobs_process import run_jobs
 from blendstream.streams.settings import load_settings
 from blendstream.streams.telemetry.structured_logs import configure_logging
@@ -72,10 +72,10 @@ def main(words: Sequence[str]) -> None:
             # The signal may come a moment later; the step must not end before.
             await asyncio.sleep(0.2)
 
-    dice = ReleaseDice()
+    dice = RandomnessSources()
     if arguments.seed is not None:
         seed = arguments.seed
-        dice = ReleaseDice(RepeatableNoise(seed), lambda: np.random.default_rng(seed))
+        dice = RandomnessSources(RepeatableNoise(seed), lambda: np.random.default_rng(seed))
 
     def ordered_ms(name: str) -> int:
         return int((arguments.orders / name).read_text())

@@ -21,17 +21,17 @@ from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
 from blendstream.agents.jobs.epoch_lifecycle import Keeper
 from blendstream.agents.jobs.estimates import ESTIMATES
 from blendstream.agents.jobs.head_lists import HEAD_LISTS
-from blendstream.agents.jobs.job_context import JobContext, ReleaseDice
-from blendstream.agents.jobs.release_step import Release, publish_committed, release_step
-from blendstream.streams.names import Share, Stem
+from blendstream.agents.jobs.job_context import JobContext, RandomnessSources
+from blendstream.agents.jobs.release_step import ReleaseSpec, publish_committed, release_step
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.entries import Kind
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Tally
-from blendstream.streams.tables.count_table import CountTable, PartitionState, Seen
+from blendstream.streams.tables.count_table import CountTable, PartitionState, SeenContributors
 from blendstream.streams.tables.redis import connect_redis
 from tests.service.epochs import EpochService
 
-JOBS: dict[Kind, Release[Any, Any]] = {
+JOBS: dict[Kind, ReleaseSpec[Any, Any]] = {
     release.kind: release for release in (HEAD_LISTS, ESTIMATES, CLICK_GRAPHS)
 }
 #: The id of the topic that was never read.
@@ -95,7 +95,7 @@ class JobBench:
     async def take_over(self, kind: Kind) -> bool:
         """Run as a job does that has just got the lease of another, or its own again after an
         outage: end what is open, publish what was committed, then do what is due."""
-        await self.context.log.settle(kind)
+        await self.context.log.fence_and_read(kind)
         await publish_committed(self.context, JOBS[kind])
         return await self.run(kind)
 
@@ -105,14 +105,14 @@ async def bench(
     made: EpochService,
     clock: Clock,
     *,
-    dice: ReleaseDice | None = None,
+    dice: RandomnessSources | None = None,
     settings: Settings | None = None,
 ) -> AsyncIterator[JobBench]:
     """A bench on a service; its settings unless others are given."""
     chosen = settings or made.settings
     context = JobContext.build(
         chosen, made.topics, await connect_redis(chosen.redis), now_ms=clock,
-        brokers_ms=clock.brokers_ms, dice=dice or ReleaseDice(),
+        brokers_ms=clock.brokers_ms, dice=dice or RandomnessSources(),
     )  # fmt: skip
     built = JobBench(context, clock, made)
     context.observe = built.observe
@@ -124,7 +124,7 @@ async def bench(
 
 
 async def count_records(
-    made: EpochService, epoch: int, shares: dict[Share, Counter[bytes]], partition: int = 0
+    made: EpochService, epoch: int, shares: dict[OptinSubgroup, Counter[bytes]], partition: int = 0
 ) -> None:
     """Put opt-in counts into Redis, as counted; one record a user."""
     users = Counter({share: counts.total() for share, counts in shares.items()})
@@ -135,7 +135,7 @@ async def count_records(
 
 async def count_tally(made: EpochService, epoch: int, tally: Tally, partition: int = 0) -> None:
     """Put what was judged of opt-in records into Redis."""
-    await _add(made, Stem.OPTIN_RECORDS, epoch, tally, partition)
+    await _add(made, InputStream.OPTIN_RECORDS, epoch, tally, partition)
 
 
 async def count_reports(
@@ -148,17 +148,19 @@ async def count_reports(
 ) -> None:
     """Put reports of so many cells each into Redis, as counted."""
     cells = rng.multinomial(width * reports, np.full(size, 1 / size)).astype(np.int64)
-    await _add(made, Stem.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
+    await _add(made, InputStream.CLIENT_REPORTS, epoch, Tally(received=reports, cells=cells), 0)
 
 
-async def _add(made: EpochService, stem: Stem, epoch: int, tally: Tally, partition: int) -> None:
+async def _add(
+    made: EpochService, stem: InputStream, epoch: int, tally: Tally, partition: int
+) -> None:
     tables = await made.tables(stem)
     stored = await tables.stored_state(partition)
     if stored.offset is None:
         await _open(tables, partition)
         stored = await tables.stored_state(partition)
     assert stored.offset is not None
-    state = PartitionState(partition, DIRECTLY, stored.offset, {epoch: Seen()})
+    state = PartitionState(partition, DIRECTLY, stored.offset, {epoch: SeenContributors()})
     outcome = await tables.add_once(state, BatchVerdict({epoch: tally}), stored.offset + 1)
     assert type(outcome).__name__ == "Applied", outcome
     await tables.close()
@@ -172,7 +174,7 @@ async def pass_markers(made: EpochService) -> None:
     """
     if made.has_workers:
         return
-    for stem in Stem:
+    for stem in InputStream:
         tables = await made.tables(stem)
         for partition, markers in (await asyncio.to_thread(made.markers, stem)).items():
             stored = await tables.stored_state(partition)
@@ -206,7 +208,7 @@ def url_table(folder: Path, epochs: int = 8) -> dict[str, str]:
 
 def with_graph(shares: dict) -> dict:
     """The same, and enough in the graph's share that any threshold lets it through."""
-    return shares | {Share.GRAPH: Counter(dict.fromkeys(shares[Share.T], 90))}
+    return shares | {OptinSubgroup.GRAPH: Counter(dict.fromkeys(shares[OptinSubgroup.T], 90))}
 
 
 def some_records(epoch: int, rng: np.random.Generator, users: int = 400) -> dict:
@@ -215,4 +217,7 @@ def some_records(epoch: int, rng: np.random.Generator, users: int = 400) -> dict
     drawn = rng.integers(0, len(texts), users)
     counts = Counter(texts[n] for n in drawn)
     rare = Counter({b"rare %d %d\thttps://rare.example/" % (epoch, n): 1 for n in range(20)})
-    return {Share.S: counts + rare, Share.T: Counter(texts[n] for n in drawn[: users // 3])}
+    return {
+        OptinSubgroup.S: counts + rare,
+        OptinSubgroup.T: Counter(texts[n] for n in drawn[: users // 3]),
+    }

@@ -36,7 +36,7 @@ def service_values(
         "topics.partitions": str(partitions),
         "topics.replication": "1",
         "topics.min_insync_replicas": "1",
-        "topics.one_node": "true",
+        "topics.allow_single_broker": "true",
         "topics.retention_s": "864000",
         "gateway.delivery_deadline_s": "3",
         "gateway.stop_deadline_s": "8",
@@ -78,7 +78,7 @@ GRAPHS = {
 REPLICATED = {
     "topics__replication": "3",
     "topics__min_insync_replicas": "2",
-    "topics__one_node": "false",
+    "topics__allow_single_broker": "false",
 }
 
 

@@ -68,7 +68,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenContributors:
     """One epoch: L1 of the filter and of the epoch alone, which intervals hold the truth, ĥ."""
 
     error: float
@@ -77,7 +77,7 @@ class Seen:
     staying: float
 
     @classmethod
-    def of(cls, truth: np.ndarray, own: np.ndarray, state: FilterState) -> Seen:
+    def of(cls, truth: np.ndarray, own: np.ndarray, state: FilterState) -> SeenContributors:
         off = np.abs(state.mean[0] - truth)
         return cls(
             error=float(np.abs(state.probability - truth)[:LISTED].sum()),
@@ -89,7 +89,7 @@ class Seen:
 
 def follow(
     world: World, seed: int, modes: FilterModes | None = None, epochs: int = EPOCHS
-) -> Iterator[Seen]:
+) -> Iterator[SeenContributors]:
     rng = np.random.default_rng([20170816, seed])
     p = 0.065 / (np.arange(RECORDS) + 5.7)
     group = np.exp(world.differ * rng.standard_normal(RECORDS))
@@ -116,7 +116,7 @@ def follow(
         both = (optin.share / of_o + np.where(np.isnan(share), 0.0, share) / of_c) / (
             1 / of_o + 1 / of_c
         )
-        yield Seen.of(p, np.where(np.isnan(share), optin.share, both), state)
+        yield SeenContributors.of(p, np.where(np.isnan(share), optin.share, both), state)
 
 
 def changed(world: World, p: np.ndarray, epoch: int, rng: np.random.Generator) -> np.ndarray:
@@ -142,7 +142,7 @@ def stayed(held, people, p, staying, habit, rng):
     return (now if habit is None else held), now[:-1]
 
 
-def follow_published(world: World, seed: int, epochs: int = EPOCHS) -> Iterator[Seen]:
+def follow_published(world: World, seed: int, epochs: int = EPOCHS) -> Iterator[SeenContributors]:
     """The same world in the closed loop: τ, and what is known and listed, from publications."""
     rng = np.random.default_rng([20170817, seed])
     noise = SimulatedNoise(rng)
@@ -182,18 +182,18 @@ def follow_published(world: World, seed: int, epochs: int = EPOCHS) -> Iterator[
         known[order], ranked[order] = True, memory.state.state.probability
         own = np.full(RECORDS, np.nan)
         own[places] = counts / OPTIN
-        yield Seen.of(p[order], own[order], memory.state.state)
+        yield SeenContributors.of(p[order], own[order], memory.state.state)
 
 
 @cache
-def runs_of(world: World, modes: FilterModes | None) -> list[list[Seen]]:
+def runs_of(world: World, modes: FilterModes | None) -> list[list[SeenContributors]]:
     """Several tests look at the same world."""
     return [list(epochs_of(world, seed, modes)) for seed in range(RUNS)]
 
 
 def epochs_of(
     world: World, seed: int, modes: FilterModes | None = None, epochs: int = EPOCHS
-) -> Iterator[Seen]:
+) -> Iterator[SeenContributors]:
     if world.as_published or world.one_budget:
         return follow_published(world, seed, epochs)
     return follow(world, seed, modes, epochs)

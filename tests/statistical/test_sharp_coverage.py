@@ -55,7 +55,7 @@ CASES = {
 }
 
 
-class Judged:
+class ClientPosterior:
     """Of every listed record of every run, or of every query's total: who covered it, how well."""
 
     def __init__(self):
@@ -85,7 +85,7 @@ def epochs(case, runs):
         selection_share=case.share,
         records_per_optin_user=case.records_each,
     )
-    blend, optin, totals = Judged(), Judged(), Judged()
+    blend, optin, totals = ClientPosterior(), ClientPosterior(), ClientPosterior()
     for _ in range(runs):
         known, numbers = (), {}
         for epoch in range(case.known_epochs + 1):

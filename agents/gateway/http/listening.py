@@ -17,7 +17,7 @@ from pathlib import Path
 from blendstream.agents.process import address_of, listening
 from blendstream.streams.errors import SettingsError
 from blendstream.streams.settings.sections import GatewaySettings
-from blendstream.streams.telemetry.structured_logs import Known
+from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["BACKLOG", "SOCKET_MODE", "listen", "listening_address", "needs_edge"]
 
@@ -36,10 +36,10 @@ def listen(gateway: GatewaySettings) -> socket.socket:
         return socket.create_server((gateway.host, gateway.port), family=family, backlog=BACKLOG)
 
 
-def listening_address(gateway: GatewaySettings) -> Known:
+def listening_address(gateway: GatewaySettings) -> SafeText:
     """Return the address to log: `unix:PATH`, or a URL that a browser takes."""
     if gateway.unix_socket is not None:
-        return Known(f"unix:{gateway.unix_socket}")
+        return SafeText(f"unix:{gateway.unix_socket}")
     return address_of(gateway.host, gateway.port, "/")
 
 

@@ -20,7 +20,7 @@ __all__ = [
     "FOR_A_MINUTE",
     "FOR_EVER",
     "NO_SUCH_FORM",
-    "Form",
+    "Representation",
     "accepts_gzip",
     "choose_form",
     "document_answer",
@@ -42,7 +42,7 @@ NO_SUCH_FORM = problem(
 )
 
 
-class Form(NamedTuple):
+class Representation(NamedTuple):
     """One representation of a document: a name for its bytes, the bytes, and those as gzip."""
 
     name: str
@@ -63,7 +63,7 @@ def packed(body: bytes) -> bytes | None:
     return compressed if len(compressed) < len(body) else None
 
 
-def document_answer(request: Request, form: Form, *, cache_control: bytes) -> Answer:
+def document_answer(request: Request, form: Representation, *, cache_control: bytes) -> Answer:
     """200 with the document, compressed if the reader takes that, or 304."""
     zipped = form.packed is not None and accepts_gzip(_lines(request, "accept-encoding"))
     tag = f'"{form.name}-gzip"' if zipped else f'"{form.name}"'

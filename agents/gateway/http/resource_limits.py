@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["ByteBudget", "TokenBucket", "Turns"]
+__all__ = ["ByteBudget", "SliceScheduler", "TokenBucket"]
 
 
 class TokenBucket:
@@ -71,7 +71,7 @@ class ByteBudget:
         self.used -= size
 
 
-class Turns:
+class SliceScheduler:
     """Large requests are served one slice at a time, and everything else is served in between.
 
     Without it, a hundred of them would each do a slice before the event loop looks at anything

@@ -21,7 +21,7 @@ from blendstream.agents.gateway.http.negotiation import (
     FOR_A_MINUTE,
     FOR_EVER,
     NO_SUCH_FORM,
-    Form,
+    Representation,
     document_answer,
     form_for,
     packed,
@@ -76,7 +76,7 @@ class Reading:
         self._publications = publications
         self._description = functools.cache(lambda: _described(description()))
         self._wall_clock = wall_clock
-        self._tables: OrderedDict[str, Form] = OrderedDict()
+        self._tables: OrderedDict[str, Representation] = OrderedDict()
         self._making_table = asyncio.Lock()
         self._table_bytes = 0
 
@@ -147,7 +147,7 @@ class Reading:
         whole = await self._made(found, "csv", table)
         return document_answer(request, whole, cache_control=cache_control)
 
-    async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> Form:
+    async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> Representation:
         """The document as a table, or as its part of a series."""
         name = f"{found.id}-{table}-{kind}"
         if name not in self._tables:
@@ -161,7 +161,7 @@ class Reading:
         self._tables.move_to_end(name)
         return self._tables[name]
 
-    def _keep(self, made: Form) -> None:
+    def _keep(self, made: Representation) -> None:
         self._tables[made.name] = made
         self._table_bytes += _size(made)
         while self._table_bytes > _KEPT_TABLE_BYTES:
@@ -264,23 +264,23 @@ class Reading:
 
 
 @functools.cache
-def _schema(name: str) -> Form:
+def _schema(name: str) -> Representation:
     return _described(schema(name))
 
 
-def _described(document: dict[str, Any]) -> Form:
+def _described(document: dict[str, Any]) -> Representation:
     body = msgspec.json.format(msgspec.json.encode(document), indent=1)
-    return Form(hashlib.sha256(body).hexdigest(), body, packed(body))
+    return Representation(hashlib.sha256(body).hexdigest(), body, packed(body))
 
 
-def _make(name: str, body: bytes, kind: _Made, table: Table) -> Form:
+def _make(name: str, body: bytes, kind: _Made, table: Table) -> Representation:
     if kind == "series":
-        return Form(name, series_piece(body, table), None)
+        return Representation(name, series_piece(body, table), None)
     made = csv_table(body, table)
-    return Form(name, made, packed(made), _CSV_TYPE)
+    return Representation(name, made, packed(made), _CSV_TYPE)
 
 
-def _size(form: Form) -> int:
+def _size(form: Representation) -> int:
     return len(form.body) + len(form.packed or b"")
 
 
@@ -312,7 +312,7 @@ def _following(request: Request, before: int, limit: int) -> str:
 
 
 def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> Answer:
-    form = Form(found.id, found.body, found.packed)
+    form = Representation(found.id, found.body, found.packed)
     return document_answer(request, form, cache_control=cache_control)
 
 

@@ -17,7 +17,12 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from blendstream.agents.gateway.http.negotiation import FOR_A_MINUTE, Form, document_answer, packed
+from blendstream.agents.gateway.http.negotiation import (
+    FOR_A_MINUTE,
+    Representation,
+    document_answer,
+    packed,
+)
 from blendstream.agents.gateway.http.responses import Answer
 
 __all__ = ["FOLDER", "StaticPages"]
@@ -40,7 +45,7 @@ class StaticPages:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         """Read every file once; a changed file is served after a restart."""
-        self._pages: dict[str, Form] = {}
+        self._pages: dict[str, Representation] = {}
         for file in sorted(folder.rglob("*")):
             if not file.is_file() or file.name.startswith("."):
                 continue
@@ -59,9 +64,9 @@ class StaticPages:
         return answer
 
 
-def _page(file: Path) -> Form:
+def _page(file: Path) -> Representation:
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     if kind.startswith("text/") or kind in ("application/javascript", "image/svg+xml"):
         kind += "; charset=utf-8"
     body = file.read_bytes()
-    return Form(hashlib.sha256(body).hexdigest()[:32], body, packed(body), kind.encode())
+    return Representation(hashlib.sha256(body).hexdigest()[:32], body, packed(body), kind.encode())

@@ -13,18 +13,18 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from blendstream.agents.gateway.state.verdicts import ACCEPTED, Reason, Verdict
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.telemetry.metrics import Meters, process_registry
 
 __all__ = [
     "CLIENT_REPORTS",
     "GATEWAY",
+    "GATEWAY_BUFFERED_BYTES",
     "GATEWAY_CLOCK_SKEW_LIMIT",
     "GATEWAY_CLOCK_SKEW_SECONDS",
     "GATEWAY_FRAMES",
     "GATEWAY_FRAME_BYTES",
     "GATEWAY_FRAME_ENTRIES",
-    "GATEWAY_HELD_BYTES",
     "GATEWAY_IN_FLIGHT",
     "GATEWAY_LATE_FRAMES",
     "GATEWAY_LOOP_LAG",
@@ -57,8 +57,8 @@ GATEWAY_FRAME_ENTRIES = _meters.histogram(
 GATEWAY_LATE_FRAMES = _meters.counter(
     "blender_gateway_late_frames", "Frames that Kafka did not acknowledge within the deadline."
 )
-GATEWAY_HELD_BYTES = _meters.gauge(
-    "blender_gateway_held_bytes", "Bytes of entries waiting for Kafka."
+GATEWAY_BUFFERED_BYTES = _meters.gauge(
+    "blender_gateway_buffered_bytes", "Bytes of entries waiting for Kafka."
 )
 GATEWAY_STALLED_PARTITIONS = _meters.gauge(
     "blender_gateway_stalled_partitions",
@@ -114,7 +114,7 @@ class GatewayTotals(Collector):
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str], RouteTotals] = {}
-        self._verdicts: dict[Stem, dict[str, int]] = {}
+        self._verdicts: dict[InputStream, dict[str, int]] = {}
 
     def route(self, method: str, path: str, statuses: Iterable[int] = ()) -> RouteTotals:
         """Where requests to one route are counted; the statuses it is known to answer are 0.
@@ -123,7 +123,7 @@ class GatewayTotals(Collector):
         """
         return self._routes.setdefault((method, path), RouteTotals((*statuses, 500)))
 
-    def verdicts(self, stem: Stem, names: Iterable[str]) -> dict[str, int]:
+    def verdicts(self, stem: InputStream, names: Iterable[str]) -> dict[str, int]:
         """Where the gateway counts its verdicts on one kind of entry; all begin at zero."""
         return self._verdicts.setdefault(stem, dict.fromkeys(names, 0))
 
@@ -163,7 +163,7 @@ class EntryMeter:
 
     __slots__ = ("_totals",)
 
-    def __init__(self, stem: Stem) -> None:
+    def __init__(self, stem: InputStream) -> None:
         self._totals = GATEWAY_TOTALS.verdicts(stem, [_ACCEPTED, *Reason])
 
     def judged(self, verdicts: Sequence[Verdict]) -> None:
@@ -178,5 +178,5 @@ class EntryMeter:
 
 #: Addresses that are none of the API's: their paths, which callers invent, are not labels.
 OTHER_ROUTES = GATEWAY_TOTALS.route("any", "other", (200, 404))
-CLIENT_REPORTS = EntryMeter(Stem.CLIENT_REPORTS)
-OPTIN_RECORDS = EntryMeter(Stem.OPTIN_RECORDS)
+CLIENT_REPORTS = EntryMeter(InputStream.CLIENT_REPORTS)
+OPTIN_RECORDS = EntryMeter(InputStream.OPTIN_RECORDS)

@@ -38,11 +38,11 @@ from blendstream.streams.epoch_keys import KeyRing
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import DocumentReference, join
 from blendstream.streams.releases.entries import EpochOutcome
-from blendstream.streams.releases.epoch_state import EpochState, ReleaseBook, Stage
+from blendstream.streams.releases.epoch_state import EpochState, ReleaseLogState, Stage
 from blendstream.streams.releases.epoch_view import EpochView
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower
@@ -69,7 +69,7 @@ class ReleaseFold:
     admission: bool = False
     _parts: dict[str, list[bytes]] = field(default_factory=dict)
 
-    def take(self, book: ReleaseBook, record: LogRecord) -> None:
+    def take(self, book: ReleaseLogState, record: LogRecord) -> None:
         """Keep the documents of one record, which the book has just folded."""
         key, value = record.key, record.value
         if key is None or value is None:
@@ -107,7 +107,7 @@ class ReleaseFold:
         elif state.click_graph is not None and reference.id == state.click_graph.document.id:
             _keep(published.click_graphs, epoch, epoch, reference, parts, kept)
 
-    def publish(self, book: ReleaseBook) -> None:
+    def publish(self, book: ReleaseLogState) -> None:
         """Make what was taken in visible to the handlers, all at once."""
         published = self.publications
         published.epochs = {number: EpochView.of(state) for number, state in book.epochs.items()}
@@ -119,7 +119,7 @@ class ReleaseFold:
         published.optin_targets = self._optin_targets(book)
         published.last_pause = book.paused
 
-    def _current_head_list(self, book: ReleaseBook, reporting: list[EpochState]) -> str | None:
+    def _current_head_list(self, book: ReleaseLogState, reporting: list[EpochState]) -> str | None:
         """The newest list that is reported on; when there is none, the newest whose time has ended.
 
         Not one whose epoch ended before that (given up, or nothing listed): a device would take it
@@ -142,7 +142,7 @@ class ReleaseFold:
         """Targets are kept as they are: frames being filled are found by them."""
         targets = {}
         for state in reporting:
-            released, late_from_ms = state.head_list, state.late_from_ms(Stem.CLIENT_REPORTS)
+            released, late_from_ms = state.head_list, state.late_from_ms(InputStream.CLIENT_REPORTS)
             assert released is not None
             assert late_from_ms is not None
             head_list_id, plan = released.head_list.id, state.parameters.plan
@@ -151,7 +151,7 @@ class ReleaseFold:
                 head_list_id=head_list_id,
                 epoch=state.epoch,
                 keys=self.keys.epoch(plan.key_id, state.epoch),
-                topic=self.topics.name(Stem.CLIENT_REPORTS, plan.topic_version),
+                topic=self.topics.name(InputStream.CLIENT_REPORTS, plan.topic_version),
                 partitions=plan.report_partitions,
                 cells=released.cells,
                 cells_per_answer=released.cells_per_answer,
@@ -163,7 +163,7 @@ class ReleaseFold:
             )
         return targets
 
-    def _optin_targets(self, book: ReleaseBook) -> OptinTargets:
+    def _optin_targets(self, book: ReleaseLogState) -> OptinTargets:
         before = self.publications.optin_targets
         targets = []
         for state in book.epochs.values():
@@ -176,7 +176,7 @@ class ReleaseFold:
                     f"epoch {state.epoch} has its cohorts by master secret {plan.cohort_id!r}, "
                     "which this process does not have; add it to the settings and start again"
                 )
-            late_from_ms = state.late_from_ms(Stem.OPTIN_RECORDS)
+            late_from_ms = state.late_from_ms(InputStream.OPTIN_RECORDS)
             assert late_from_ms is not None, "records are late from their window's end on"
             targets.append(
                 before.get(state.epoch)
@@ -184,7 +184,7 @@ class ReleaseFold:
                     epoch=state.epoch,
                     keys=self.keys.epoch(plan.key_id, state.epoch),
                     frames=OptinFrames(
-                        self.topics.name(Stem.OPTIN_RECORDS, plan.topic_version),
+                        self.topics.name(InputStream.OPTIN_RECORDS, plan.topic_version),
                         state.epoch,
                         log_position=state.opened_offset + 1,
                     ),
@@ -195,7 +195,7 @@ class ReleaseFold:
                     user_id_spaces=plan.user_id_spaces,
                     window_start_ms=parameters.window_start_ms,
                     window_end_ms=parameters.window_end_ms,
-                    early_before_ms=state.early_before_ms(Stem.OPTIN_RECORDS),
+                    early_before_ms=state.early_before_ms(InputStream.OPTIN_RECORDS),
                     late_from_ms=late_from_ms,
                     shares=None
                     if parameters.period is None

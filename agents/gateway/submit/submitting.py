@@ -22,7 +22,7 @@ from blendstream.agents.gateway.http.request_types import (
     split,
 )
 from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
-from blendstream.agents.gateway.http.resource_limits import TokenBucket, Turns
+from blendstream.agents.gateway.http.resource_limits import SliceScheduler, TokenBucket
 from blendstream.agents.gateway.http.responses import Answer, problem
 from blendstream.agents.gateway.state import metrics
 from blendstream.agents.gateway.state.frame_writer import FrameWriter
@@ -49,7 +49,7 @@ from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["Submitting"]
 
-#: A body up to this is worked on at once; a larger one waits for its turn (`Turns`).
+#: A body up to this is worked on at once; a larger one waits for its turn (`SliceScheduler`).
 _SMALL_BODY_BYTES = 16 * 1024
 #: A larger report is judged as it arrives: decoded, it takes up to thirty times its bytes.
 _GATHERED_BODY_BYTES = 2 * 1024
@@ -89,7 +89,7 @@ class Submitting:
         self._tokens = tokens
         self._admission = admission
         self._wall_clock = wall_clock
-        self._turns = Turns()
+        self._turns = SliceScheduler()
         self._report_rate = self._bucket(limits.reports_per_s)
         self._gathered = GatheredReports(writer, wall_clock, self._not_queued)
         self._optin_rates: dict[tuple[str, bool], TokenBucket | None] = {}

@@ -231,7 +231,7 @@ def _settings(
         "TOPICS_PARTITIONS": 4,
         "TOPICS_REPLICATION": 1,
         "TOPICS_MIN_INSYNC_REPLICAS": 1,
-        "TOPICS_ONE_NODE": "true",
+        "TOPICS_ALLOW_SINGLE_BROKER": "true",
         "EPOCH_WINDOW_S": times.window_s,
         "EPOCH_ORIGIN_UNIX_S": int(time.time()),
         "EPOCH_GRACE_S": times.grace_s,

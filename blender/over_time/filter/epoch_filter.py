@@ -40,7 +40,7 @@ from blendstream.blender.over_time.filter.filter_model import (
     require_finite,
 )
 from blendstream.blender.over_time.filter.filter_modes import FilterModes, default_modes
-from blendstream.blender.over_time.filter.filter_scouts import Scouts
+from blendstream.blender.over_time.filter.filter_scouts import ReferenceRecords
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.errors import ParameterError, require
 
@@ -66,7 +66,7 @@ class FilterState:
 
     mean: FloatArray
     covariance: FloatArray
-    scouts: Scouts
+    scouts: ReferenceRecords
 
     def __post_init__(self) -> None:
         """Refuse a state that is not finite, with the record's number."""
@@ -122,7 +122,9 @@ class FilterState:
 def empty_state(modes: FilterModes | None = None) -> FilterState:
     """Before the first publication."""
     chosen = default_modes() if modes is None else modes
-    return FilterState(np.zeros((SIZE, 0)), np.zeros((SIZE, SIZE, 0)), Scouts.none(chosen))
+    return FilterState(
+        np.zeros((SIZE, 0)), np.zeros((SIZE, SIZE, 0)), ReferenceRecords.none(chosen)
+    )
 
 
 def advance(

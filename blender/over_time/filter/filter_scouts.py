@@ -42,7 +42,7 @@ from blendstream.blender.over_time.filter.filter_modes import FilterModes
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.errors import NotFinite, ParameterError
 
-__all__ = ["Scouts"]
+__all__ = ["ReferenceRecords"]
 
 #: How often the world changes from one mode to another: what was learned a hundred epochs ago
 #: counts little. Higher forgets sooner and is never sure; lower is slow to notice.
@@ -64,7 +64,7 @@ LOG_CAP = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scouts:
+class ReferenceRecords:
     """`rows` are the scouts' places among all records; states by mode and scout, flattened."""
 
     rows: NDArray[np.int64]
@@ -86,14 +86,14 @@ class Scouts:
             raise ParameterError("the weights of the modes must be finite")
 
     @classmethod
-    def none(cls, modes: FilterModes) -> Scouts:
+    def none(cls, modes: FilterModes) -> ReferenceRecords:
         """Before the first publication."""
         nothing = np.zeros((SIZE, 0)), np.zeros((SIZE, SIZE, 0))
         return cls(np.zeros(0, dtype=np.int64), *nothing, modes.prior, modes)
 
     def chosen(
         self, mean: FloatArray, covariance: FloatArray, users: FloatArray, seen: NDArray[np.bool_]
-    ) -> Scouts:
+    ) -> ReferenceRecords:
         """The largest of all records, new scouts from where all modes together see them.
 
         An epoch that says nothing of any record leaves the scouts as they are.
@@ -110,19 +110,19 @@ class Scouts:
         shape = modes, len(self.rows)
         means[:, :, kept] = self.mean.reshape(SIZE, *shape)[:, :, old]
         covariances[:, :, :, kept] = self.covariance.reshape(SIZE, SIZE, *shape)[:, :, :, old]
-        return Scouts(
+        return ReferenceRecords(
             rows, means.reshape(SIZE, -1), covariances.reshape(SIZE, SIZE, -1), self.weights,
             self.modes,
         )  # fmt: skip
 
-    def renumbered(self, place: NDArray[np.int64]) -> Scouts:
+    def renumbered(self, place: NDArray[np.int64]) -> ReferenceRecords:
         """After records were forgotten: record i is now at place[i], or gone (−1)."""
         rows = place[self.rows]
         stay = rows >= 0
         shape = len(self.weights), len(self.rows)
         mean = self.mean.reshape(SIZE, *shape)[:, :, stay].reshape(SIZE, -1)
         covariance = self.covariance.reshape(SIZE, SIZE, *shape)[:, :, :, stay]
-        return Scouts(
+        return ReferenceRecords(
             rows[stay], mean, covariance.reshape(SIZE, SIZE, -1), self.weights, self.modes
         )
 
@@ -134,7 +134,7 @@ class Scouts:
         reached: FloatArray,
         common: tuple[float, float],
         tau: float,
-    ) -> Scouts:
+    ) -> ReferenceRecords:
         """After one more epoch; all arguments run over the scouts.
 
         `reached` is about where p is now, by all that is seen; `common` is c with its variance.
@@ -175,7 +175,7 @@ class Scouts:
         by_scout = both.reshape(modes, scouts)
         capped = np.maximum(by_scout - by_scout.max(axis=0), -LOG_CAP).sum(axis=1)
         weights = prior * np.exp(capped - capped.max())
-        return Scouts(self.rows, mean, c0, weights / weights.sum(), self.modes)
+        return ReferenceRecords(self.rows, mean, c0, weights / weights.sum(), self.modes)
 
     def common_change(
         self, optin: Observed, clients: Observed, sampling: tuple[FloatArray, FloatArray]

@@ -125,8 +125,8 @@ def test_the_limits_of_the_samples_pay_for_every_day_of_any_year(name, setting_v
         start_s = 50 * year_s + 200 * DAY_S + number * DAY_S
         of_epoch, period = next_period(*begun, plan, number)
         charge = of_epoch.charge(ledger, limit, number, start_s, period)
-        assert ledger.refusal(charge, limit) is None, number
-        ledger, begun = ledger.charged(charge), (of_epoch, period)
+        assert ledger.check_charge(charge, limit) is None, number
+        ledger, begun = ledger.with_charge(charge), (of_epoch, period)
 
 
 def test_with_one_budget_for_a_period_all_of_its_epochs_are_paid_for_at_once(setting_values):

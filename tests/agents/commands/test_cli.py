@@ -16,12 +16,12 @@ def test_the_help_names_every_verb_with_what_it_does(capsys):
         cli.main(["--help"])
 
     shown = capsys.readouterr().out
-    for verb in cli.VERBS:
+    for verb in cli.SUBCOMMANDS:
         assert verb.name in shown
         assert verb.sentence in " ".join(shown.split())
 
 
-@pytest.mark.parametrize("verb", [verb.name for verb in cli.VERBS])
+@pytest.mark.parametrize("verb", [verb.name for verb in cli.SUBCOMMANDS])
 def test_every_verb_has_help_of_its_own(verb, capsys):
     """A verb's module is only loaded when used, so a broken one would go unnoticed."""
     with pytest.raises(SystemExit, match="0"):
@@ -168,7 +168,7 @@ def test_settings_for_programs_are_numbers_lists_truth_values_and_null(
     printed = capsys.readouterr().out
     found = json.loads(printed, parse_constant=pytest.fail)
     values = {setting["name"]: setting["value"] for setting in found["settings"]}
-    assert values["topics.one_node"] is False
+    assert values["topics.allow_single_broker"] is False
     assert values["epoch.window_s"] == 86_400
     assert values["privacy.epsilon"] == 4.0
     assert values["gateway.token_file"] is None
@@ -184,7 +184,7 @@ def test_truth_values_are_shown_as_a_file_of_settings_takes_them(file_of_setting
     """`True` is Python's; TOML refuses it."""
     cli.main(["settings", "topics", "--settings", file_of_settings])
 
-    assert "one_node = false   (default)" in capsys.readouterr().out
+    assert "allow_single_broker = false   (default)" in capsys.readouterr().out
 
 
 def test_doctor_for_programs_lists_its_findings(file_of_settings, capsys):
@@ -215,7 +215,7 @@ def test_a_missing_library_is_named_with_what_to_install():
 
 def test_the_help_teaches_every_verb_that_operators_and_analysts_need():
     """A verb that is renamed must be renamed where people learn of it."""
-    named = {verb.name for verb in cli.VERBS}
+    named = {verb.name for verb in cli.SUBCOMMANDS}
 
     assert {
         "demo", "gateway", "worker", "jobs", "stack", "epochs", "results", "ledger", "settings",

@@ -8,7 +8,7 @@ from blendstream.agents.cli import build_parser, main
 
 
 @pytest.fixture
-def given_settings(setting_values: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def raw_settings(setting_values: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     """The few settings that must be given, as an operator's shell has them."""
     for name, value in setting_values.items():
         text = "test=" + "00" * 32 if isinstance(value, dict) else str(value)
@@ -53,7 +53,7 @@ def test_what_cannot_be_an_order_to_abandon_is_answered_with_its_usage(
     ("reason", "told"),
     [(" ", "needs a reason that says something"), ("x" * 2000, "a reason must have at most")],
 )
-@pytest.mark.usefixtures("given_settings")
+@pytest.mark.usefixtures("raw_settings")
 def test_a_reason_that_says_nothing_or_too_much_is_refused(
     reason: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

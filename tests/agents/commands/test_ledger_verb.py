@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from blendstream.agents.commands.ledger import show
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.settings import Settings
 from tests.agents.commands.kept_ledger import PERIOD_MS, START, kept
 from tests.agents.jobs.model_log import ModelLog
@@ -60,7 +60,7 @@ def test_an_epoch_in_which_nobody_took_part_stays_charged_and_the_ledger_says_wh
     kept(settings, now_ms, log)
     log.head_list(0, now_ms, reports_until_ms=now_ms)
     kept(settings, now_ms + 100_000, log)
-    log.estimates(0, now_ms, reasons=[Shortfall.TOO_FEW_OPTIN_USERS], empty=True)
+    log.estimates(0, now_ms, reasons=[IncompleteReason.TOO_FEW_OPTIN_USERS], empty=True)
 
     assert log.book.epochs[0].stage.over
     assert log.book.ledger == before == log.reread().ledger

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.agents.cli import VERBS, main
+from blendstream.agents.cli import SUBCOMMANDS, main
 from blendstream.agents.commands import simulate
 from blendstream.streams.user_tokens import UserToken
 
@@ -312,7 +312,7 @@ def test_bash_takes_the_completion_and_it_knows_every_verb(
 ) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert all(verb.name in script for verb in VERBS)
+    assert all(verb.name in script for verb in SUBCOMMANDS)
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 

@@ -313,7 +313,7 @@ async def test_bodies_are_bounded_whether_announced_or_not():
 
 async def test_all_bodies_together_are_bounded():
     """Ten thousand slow senders of a megabyte each would be ten gigabytes."""
-    gateway = make_gateway(limits=GatewaySettings(bodies_bytes=1000))
+    gateway = make_gateway(limits=GatewaySettings(max_in_flight_body_bytes=1000))
     body = json.dumps([report(n) for n in range(10)]).encode()
 
     pieces = await gateway.ask("POST", "/v1/reports", body, pieces=10)

@@ -12,8 +12,8 @@ from blendstream.streams.budget.epoch_plan import EpochPlan
 from blendstream.streams.budget.ledger import Cost, Limit
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
-from blendstream.streams.releases.entries import Entry, EpochOutcome, Shortfall
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.entries import Entry, EpochOutcome, IncompleteReason
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 
 WINDOW_MS = 60_000
 PLENTY = Limit(86_400, optin=Cost(1e6, 0.5), clients=Cost(1e6, 0.5))
@@ -40,7 +40,7 @@ class ModelLog:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, int, bytes, bytes]] = []
-        self.book = ReleaseBook()
+        self.book = ReleaseLogState()
 
     def commit(self, now_ms: int, *added: Entry, documents: Sequence[StoredDocument] = ()) -> None:
         for document in documents:
@@ -55,9 +55,9 @@ class ModelLog:
         self.records.append(record)
         self.book.apply(*record)
 
-    def reread(self) -> ReleaseBook:
+    def reread(self) -> ReleaseLogState:
         """What a new reader makes of the whole log."""
-        book = ReleaseBook()
+        book = ReleaseLogState()
         for record in self.records:
             book.apply(*record)
         return book
@@ -71,7 +71,7 @@ class ModelLog:
         self.commit(now_ms, entry, documents=documents)
 
     def estimates(
-        self, epoch: int, now_ms: int, reasons: Sequence[Shortfall] = (), empty: bool = False
+        self, epoch: int, now_ms: int, reasons: Sequence[IncompleteReason] = (), empty: bool = False
     ) -> None:
         outcome = EpochOutcome.INCOMPLETE if reasons else EpochOutcome.COMPLETE
         document = split("estimates", b"estimates %d" % epoch)

@@ -4,7 +4,12 @@ import inspect
 from dataclasses import fields
 
 import blendstream.agents.commands.jobs
-from blendstream.agents.jobs.job_context import Instead, JobContext, ReleaseDice, versions
+from blendstream.agents.jobs.job_context import (
+    ContextOverrides,
+    JobContext,
+    RandomnessSources,
+    versions,
+)
 from blendstream.blender.noise.exact_noise import ExactNoise
 from blendstream.blender.noise.opendp_noise import OpenDPNoise
 from blendstream.streams.settings import declared_settings
@@ -12,10 +17,10 @@ from blendstream.streams.version import version_of
 
 
 def test_noise_is_exact_unless_a_test_hands_in_another():
-    assert type(ReleaseDice().noise) is ExactNoise
+    assert type(RandomnessSources().noise) is ExactNoise
     (dice,) = (field for field in fields(JobContext) if field.name == "dice")
-    assert dice.default_factory is ReleaseDice
-    assert not Instead.__required_keys__
+    assert dice.default_factory is RandomnessSources
+    assert not ContextOverrides.__required_keys__
 
 
 def test_the_command_hands_in_none_and_no_setting_names_any():
@@ -29,7 +34,7 @@ def test_the_command_hands_in_none_and_no_setting_names_any():
 
 def test_publications_name_what_drew_their_noise():
     """OpenDP only where a program handed it in: it is not installed with the server."""
-    usual, opendp = versions(ReleaseDice().noise), versions(OpenDPNoise())
+    usual, opendp = versions(RandomnessSources().noise), versions(OpenDPNoise())
 
     assert usual["noise"] == "ExactNoise"
     assert "opendp" not in usual

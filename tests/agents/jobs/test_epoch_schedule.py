@@ -19,8 +19,8 @@ from blendstream.agents.jobs.epoch_schedule import (
 )
 from blendstream.streams.budget.ledger import GROUPS, Cost, Limit
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.entries import Shortfall
-from blendstream.streams.releases.epoch_state import ReleaseBook, Stage
+from blendstream.streams.releases.entries import IncompleteReason
+from blendstream.streams.releases.epoch_state import ReleaseLogState, Stage
 from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 
@@ -112,7 +112,7 @@ def test_a_head_list_after_the_devices_forgot_the_window_is_not_reported_against
     move = next_head_list(log.book, ALL, late)
 
     assert isinstance(move, epoch_schedule.BuildHeadList)
-    assert move.reasons == (Shortfall.HEAD_LIST_TOO_LATE,)
+    assert move.reasons == (IncompleteReason.HEAD_LIST_TOO_LATE,)
     assert move.reports_until_ms == parameters.window_end_ms
 
 
@@ -131,7 +131,7 @@ def test_the_head_list_waits_for_every_partition_and_then_no_longer_than_its_dea
     assert waiting.until_ms is not None
     given_up = next_head_list(log.book, behind, waiting.until_ms)
     assert isinstance(given_up, epoch_schedule.BuildHeadList)
-    assert Shortfall.NOT_ALL_COUNTED in given_up.reasons
+    assert IncompleteReason.NOT_ALL_COUNTED in given_up.reasons
 
 
 def test_head_lists_are_built_in_order_because_each_knows_the_last():
@@ -330,7 +330,7 @@ class ServiceForAYear(RuleBasedStateMachine):
         before = self.log.book
         start = before.checkpoint_offset()
         self.log.commit(self.now, entries.checkpoint(before.ledger, start))
-        fresh = ReleaseBook(before.ledger, start)
+        fresh = ReleaseLogState(before.ledger, start)
         for record in self.log.records[start:]:
             fresh.apply(*record)
         assert fresh.epochs == before.epochs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blendstream.agents.jobs.filter_memory import _followed
-from blendstream.agents.jobs.job_context import Followed
+from blendstream.agents.jobs.job_context import FilterProgress
 from blendstream.agents.jobs.metrics import JOBS
 from blendstream.blender.values.errors import NotFinite
 from blendstream.streams.releases.entries import Kind
@@ -29,7 +29,7 @@ async def test_a_publication_that_the_filter_rejects_costs_its_own_epoch_alone(c
         return found
 
     before = failures()
-    start: Followed[tuple[int, ...]] = Followed(())
+    start: FilterProgress[tuple[int, ...]] = FilterProgress(())
     published = [(number, f"id {number}", None) for number in (4, 5, 6)]
     done = await _followed(Kind.HEAD_LISTS, start, start, published, read, follow)
 

@@ -16,8 +16,13 @@ import blendstream.blender.noise.opendp_noise
 from blendstream.agents.jobs import jobs_process
 from blendstream.agents.jobs.epoch_schedule import BuildHeadList
 from blendstream.agents.jobs.head_lists import HEAD_LISTS
-from blendstream.agents.jobs.job_context import Followed, Instead, JobContext, ReleaseDice
-from blendstream.agents.jobs.release_step import Due, Made
+from blendstream.agents.jobs.job_context import (
+    ContextOverrides,
+    FilterProgress,
+    JobContext,
+    RandomnessSources,
+)
+from blendstream.agents.jobs.release_step import CommitContents, PendingRelease
 from blendstream.blender.noise.exact_noise import COIN_BITS, Noise
 from blendstream.blender.noise.opendp_noise import OpenDPNoise
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
@@ -61,8 +66,8 @@ class Epochs:
 
     def __init__(self, noise: Noise | None = None, **plan: object) -> None:
         self.log = LogWithDocuments()
-        self.dice = ReleaseDice(noise or NoNoise())
-        self.selection = Followed(RecordFilter.start())
+        self.dice = RandomnessSources(noise or NoNoise())
+        self.selection = FilterProgress(RecordFilter.start())
         self._counts: Mapping[Record, int] = {}
         self._plan = {"privacy": TWO_LISTED, **plan}
         keep(self.log, START, **self._plan)
@@ -87,10 +92,12 @@ class Epochs:
         state = book.epochs[epoch]
         assert state.records_sealed is not None
         move = BuildHeadList(epoch, now + WINDOW_MS, ())
-        due: Due[BuildHeadList] = Due(move, book, state, state.records_sealed, cast(Any, self))
+        due: PendingRelease[BuildHeadList] = PendingRelease(
+            move, book, state, state.records_sealed, cast(Any, self)
+        )
         context = cast(JobContext, self)
         inputs = await HEAD_LISTS.read(context, due)
-        assert not isinstance(inputs, Made)
+        assert not isinstance(inputs, CommitContents)
         made = await HEAD_LISTS.draw(context, due, inputs)
         self.log.commit(now, *made.entries, documents=made.documents)
         reference = HEAD_LISTS.document(self.log.book.epochs[epoch])
@@ -130,16 +137,20 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
     released = epochs.log.book.epochs[0].head_list
     assert released is not None
     stored = json.loads(await epochs.log.read_document(released.optin))
-    assert stored["luck"] == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta) / 2**COIN_BITS > 0
+    assert (
+        stored["below_threshold_probability"]
+        == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta) / 2**COIN_BITS
+        > 0
+    )
     assert stored["threshold"] == 7
 
 
 def test_opendp_draws_head_lists_for_the_program_that_its_module_shows(monkeypatch):
     """Story: the program in the docstring named a class that was not there."""
     settings = Settings.from_values(service_values())
-    handed: list[Instead] = []
+    handed: list[ContextOverrides] = []
 
-    async def connect(_: Settings, **instead: Unpack[Instead]) -> None:
+    async def connect(_: Settings, **instead: Unpack[ContextOverrides]) -> None:
         handed.append(instead)
 
     monkeypatch.setattr("blendstream.streams.settings.load_settings", lambda: Loaded(settings, {}))
@@ -223,7 +234,7 @@ async def test_a_new_process_knows_and_forgets_the_same_from_the_log_alone(way):
     held = [{A: 300, B: 200, C: 90}, {A: 290, D: 100}, {A: 310, B: 150, D: 120, E: 90}]
     one, other = Epochs(**way), Epochs(**way)
     for epoch, counts in enumerate(held):
-        other.selection = Followed(RecordFilter.start())  # as after a restart
+        other.selection = FilterProgress(RecordFilter.start())  # as after a restart
         assert await one.drawn(epoch, counts) == await other.drawn(epoch, counts)
         assert await forgotten(one, epoch) == await forgotten(other, epoch)
 
@@ -239,7 +250,7 @@ async def test_a_filter_that_fails_on_earlier_lists_costs_no_epoch(way, caplog):
 
     epochs = Epochs(**way)
     await epochs.drawn(0, {A: 300, B: 200, C: 90})
-    epochs.selection = Followed(Broken((), RecordFilter.start().state))
+    epochs.selection = FilterProgress(Broken((), RecordFilter.start().state))
     second = await epochs.drawn(1, {A: 100, B: 200, C: 90, D: 95})
 
     assert second.records == (B, A, D, C)

@@ -12,7 +12,7 @@ from blendstream.agents.jobs import metrics
 from blendstream.agents.jobs.epoch_schedule import Open, next_keeper_move
 from blendstream.streams.budget.ledger import Cost, Ledger, Limit
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.entries import Kind, Shortfall
+from blendstream.streams.releases.entries import IncompleteReason, Kind
 from blendstream.streams.wire.estimates_document import PublishedAgreement
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 from tests.browser.publications import publications
@@ -66,7 +66,7 @@ def test_an_epoch_is_overdue_in_the_stage_it_should_have_left(log):
 def published(log: ModelLog) -> None:
     log.commit(SETTLED, entries.records_sealed(0, [1, 1]))
     log.head_list(0, SETTLED, END + WINDOW_MS)
-    log.estimates(0, SETTLED + WINDOW_MS, [Shortfall.NOT_ALL_COUNTED])
+    log.estimates(0, SETTLED + WINDOW_MS, [IncompleteReason.NOT_ALL_COUNTED])
 
 
 def test_a_second_record_of_a_release_is_told(log):
@@ -124,8 +124,8 @@ def test_a_budget_that_ends_by_its_delta_is_told_before_it_ends(log):
     ledger = Ledger()
     start_s = log.book.epochs[0].parameters.charge.window_start_s
     for epoch in range(100):
-        ledger = ledger.charged(ledger.price(epoch, start_s, 1, limit, **one))
-    assert ledger.refusal(ledger.price(100, start_s, 1, limit, **one), limit) is not None
+        ledger = ledger.with_charge(ledger.price(epoch, start_s, 1, limit, **one))
+    assert ledger.check_charge(ledger.price(100, start_s, 1, limit, **one), limit) is not None
     log.book.ledger = ledger
     metrics.show(log.book, limit, SETTLED)
 
@@ -155,15 +155,15 @@ def test_the_epoch_that_ended_last_is_told_whatever_its_number(log):
 def test_only_the_keeper_tells_what_the_log_says(log):
     """A process that lost the lease would tell for ever what was true when it lost it."""
     told = b"blender_epochs{"
-    metrics.tell_lease(Kind.KEEPER, held=False)
-    metrics.tell_lease(Kind.KEEPER, held=True)
+    metrics.set_lease_gauge(Kind.KEEPER, held=False)
+    metrics.set_lease_gauge(Kind.KEEPER, held=True)
     assert told not in generate_latest(metrics.JOBS), "it has not read the log yet"
 
     metrics.show(log.book, PLENTY, SETTLED)
     assert told in generate_latest(metrics.JOBS)
-    metrics.tell_lease(Kind.ESTIMATES, held=False)
+    metrics.set_lease_gauge(Kind.ESTIMATES, held=False)
     assert told in generate_latest(metrics.JOBS)
-    metrics.tell_lease(Kind.KEEPER, held=False)
+    metrics.set_lease_gauge(Kind.KEEPER, held=False)
     assert told not in generate_latest(metrics.JOBS)
     assert b"blender_job_lease_held{" in generate_latest(metrics.JOBS)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.agents.jobs.release_failures import FAILURES, Progress, Then, rule_for
+from blendstream.agents.jobs.release_failures import FAILURES, FailureAction, Progress, rule_for
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.releases.log import CommitInDoubt, CommitRefused, Fenced
 
 PAGE = Path(__file__).parents[3] / "docs" / "released-once.md"
@@ -30,7 +30,7 @@ def test_the_docs_show_the_table_that_the_jobs_follow():
 @pytest.mark.parametrize("error", [StoreUnavailable("x"), Fenced("x"), CommitInDoubt("x")])
 def test_an_outage_never_ends_an_epoch(error: Exception, progress: Progress):
     """It says nothing of the noise; only the log knows what was committed."""
-    assert rule_for(error, progress).then is Then.LOG_DECIDES
+    assert rule_for(error, progress).then is FailureAction.LOG_DECIDES
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_an_outage_never_ends_an_epoch(error: Exception, progress: Progress):
 def test_once_noise_was_drawn_no_failure_leads_to_another_draw(error: Exception):
     """Whatever made it fail may have depended on the draw."""
     rule = rule_for(error, Progress.DRAWING)
-    assert rule.then is Then.GIVE_UP
-    wanted = Shortfall.DRAW_FAILED
+    assert rule.then is FailureAction.GIVE_UP
+    wanted = IncompleteReason.DRAW_FAILED
     if isinstance(error, CommitRefused):
-        wanted = Shortfall.COMMIT_REFUSED
+        wanted = IncompleteReason.COMMIT_REFUSED
     assert rule.reason is wanted
 
 
@@ -50,16 +50,16 @@ def test_once_noise_was_drawn_no_failure_leads_to_another_draw(error: Exception)
 def test_before_noise_is_drawn_a_failure_is_tried_again_until_the_deadline(error: Exception):
     """Nothing is lost by trying, and no epoch waits for ever."""
     rule = rule_for(error, Progress.NOTHING_DRAWN)
-    assert (rule.then, rule.reason) == (Then.TRY_AGAIN, Shortfall.JOB_FAILED)
+    assert (rule.then, rule.reason) == (FailureAction.TRY_AGAIN, IncompleteReason.JOB_FAILED)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), CommitRefused("x"), StoreUnavailable("x")])
 def test_what_was_committed_is_never_given_up(error: Exception):
     """It is released; an entry that ends its epoch would contradict it."""
-    assert rule_for(error, Progress.COMMITTED).then is Then.PUBLISH
+    assert rule_for(error, Progress.COMMITTED).then is FailureAction.PUBLISH
 
 
 def test_every_rule_that_gives_up_names_its_reason():
     """The publication or the abandoned epoch tells readers why."""
-    ends = (Then.GIVE_UP, Then.TRY_AGAIN)
+    ends = (FailureAction.GIVE_UP, FailureAction.TRY_AGAIN)
     assert all((rule.reason is not None) == (rule.then in ends) for rule in FAILURES)

@@ -14,7 +14,7 @@ from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.streams.budget.epoch_plan import EpochParameters, EpochPlan
 from blendstream.streams.budget.ledger import GROUPS, Cost, Limit
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from tests.agents.jobs.kept_epochs import IN_PERIODS, ONE_BUDGET, START, keep
 from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 
@@ -49,9 +49,11 @@ def test_epochs_that_a_restored_log_lacks_are_those_that_were_opened_since(
         for parameters in lost_epochs(book, plan(), limit, end_ms, epochs_ahead=ahead):
             if (opened := log.book.epochs.get(parameters.epoch)) is not None:
                 assert parameters == opened.parameters
-            ledger = ledger.charged(parameters.charge)
+            ledger = ledger.with_charge(parameters.charge)
         assert ledger == log.book.ledger
-    assert lost_epochs(ReleaseBook(), plan(), limit, end_ms) == [], "nothing is known to go on from"
+    assert lost_epochs(ReleaseLogState(), plan(), limit, end_ms) == [], (
+        "nothing is known to go on from"
+    )
 
 
 def test_epochs_that_a_restored_log_lacks_use_up_their_places_in_the_period():
@@ -66,7 +68,7 @@ def test_epochs_that_a_restored_log_lacks_use_up_their_places_in_the_period():
         ledger = book.ledger
         for parameters in lost_epochs(book, plan(**IN_PERIODS), PLENTY, end_ms):
             assert parameters == log.book.epochs[parameters.epoch].parameters
-            ledger = ledger.charged(parameters.charge)
+            ledger = ledger.with_charge(parameters.charge)
         assert ledger == log.book.ledger
 
 
@@ -90,7 +92,7 @@ def test_a_window_lengthened_after_the_copy_loses_no_charge(in_periods: bool):
     assert found[-1].epoch >= opened
     ledger = copy.ledger
     for parameters in found:
-        ledger = ledger.charged(parameters.charge)
+        ledger = ledger.with_charge(parameters.charge)
     for group in GROUPS:
         assert ledger.basic_in_life(group).epsilon >= log.book.ledger.basic_in_life(group).epsilon
 
@@ -145,7 +147,7 @@ def test_a_budget_that_may_have_reached_into_the_last_limit_period_is_charged_th
 
     ledger = copy.ledger
     for parameters in lost_epochs(copy, plan(**IN_PERIODS), two_budgets, until_ms):
-        ledger = ledger.charged(parameters.charge)
+        ledger = ledger.with_charge(parameters.charge)
     assert ledger.basic("optin", *bucket).epsilon >= 8.0
 
 
@@ -197,7 +199,7 @@ def test_whatever_happened_no_fewer_epochs_are_charged_than_were_opened(
     is never below what the lost log had charged to it, and no number that it used is free."""
     changes = IN_PERIODS if in_periods else {}
     limit = Limit(300, optin=Cost(8.0, 2e-5), clients=Cost(40.0, 1e-3))
-    log, copy, now_ms = ModelLog(), ReleaseBook(), START
+    log, copy, now_ms = ModelLog(), ReleaseLogState(), START
     for minute in range(13):
         now_ms = START + minute * WINDOW_MS
         window_ms = before if minute < change_at else after
@@ -208,7 +210,7 @@ def test_whatever_happened_no_fewer_epochs_are_charged_than_were_opened(
     settings_now: EpochPlan = plan(**changes, window_ms=after)
     ledger = copy.ledger
     for parameters in lost_epochs(copy, settings_now, limit, now_ms, epochs_ahead=ahead):
-        ledger = ledger.charged(parameters.charge)
+        ledger = ledger.with_charge(parameters.charge)
     if copy.last is None:
         return
     assert ledger.last_epoch is not None

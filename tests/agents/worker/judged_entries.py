@@ -12,7 +12,7 @@ from blendstream.agents.worker.entry_checks import (
 )
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.releases.entries import Entry
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import (
@@ -67,5 +67,5 @@ def records(*entries: tuple[int, int, bytes, bytes], epoch: int = 1) -> bytes:
     return encode_optin_records(epoch, sent, log_position=1)
 
 
-def judged_records(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:
+def judged_records(*deliveries: Delivery, book: ReleaseLogState | None = None) -> BatchVerdict:
     return judge_optin_records(0, deliveries, book or book_of(opened(1)), KEYS, tables())

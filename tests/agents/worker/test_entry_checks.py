@@ -12,9 +12,9 @@ from blendstream.agents.worker.entry_checks import (
     judge_reports,
     unknown_to,
 )
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery, Refusal
 from blendstream.streams.wire.frames import (
     FrameKind,
@@ -40,7 +40,7 @@ from tests.release_entries import book_of, estimates_entry, fold
 from tests.report_frames import encode_reports
 
 
-def judged_reports(*deliveries: Delivery, book: ReleaseBook | None = None) -> BatchVerdict:
+def judged_reports(*deliveries: Delivery, book: ReleaseLogState | None = None) -> BatchVerdict:
     book = book or book_of(opened(1), published(1))
     return judge_reports(0, deliveries, book, KEYS, tables())
 
@@ -149,8 +149,8 @@ def test_shares_are_disjoint_and_as_large_as_stated() -> None:
     tally = judged_records(*frames).epochs[1]
     found = {share: sum(counts.values()) for share, counts in tally.records.items()}
     assert sum(found.values()) == n
-    wanted = {Share.S: 0.6 * n, Share.T: 0.3 * n, Share.GRAPH: 0.1 * n}
-    assert sum((found[s] - wanted[s]) ** 2 / wanted[s] for s in Share) < 28
+    wanted = {OptinSubgroup.S: 0.6 * n, OptinSubgroup.T: 0.3 * n, OptinSubgroup.GRAPH: 0.1 * n}
+    assert sum((found[s] - wanted[s]) ** 2 / wanted[s] for s in OptinSubgroup) < 28
 
 
 @pytest.mark.parametrize(
@@ -179,17 +179,17 @@ def test_records_are_early_and_late_by_append_time(
 
 def test_somebody_without_a_record_takes_part_and_adds_to_none() -> None:
     """Else the number of participants would tell how many people had nothing to send."""
-    shares = {who: share for share in Share for who in [_in_share(share, 1)]}
+    shares = {who: share for share in OptinSubgroup for who in [_in_share(share, 1)]}
     frame = records(*((who, 0, b"", b"") for who in shares))
     tally = judged_records(delivered(frame)).epochs[1]
     assert (tally.received, tally.counted, tally.none) == (3, 3, 3)
-    assert tally.users == dict.fromkeys(Share, 1)
+    assert tally.users == dict.fromkeys(OptinSubgroup, 1)
     assert tally.records == {}
     assert sum(map(len, tally.fingerprints)) == 3
 
 
 def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
-    who = _in_share(Share.S, 2)
+    who = _in_share(OptinSubgroup.S, 2)
     book = book_of(opened(2, records_per_user=2))
     frame = records(
         (who, 0, b"", b""),
@@ -200,8 +200,11 @@ def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
     )
     tally = judged_records(delivered(frame), book=book).epochs[2]
     assert tally.refused == {Refusal.DUPLICATE: 1, Refusal.MALFORMED: 1}
-    assert (tally.none, tally.users) == (1, {Share.S: 1, Share.T: 0, Share.GRAPH: 0})
-    assert tally.records == {Share.S: Counter({b"b\tu": 1})}
+    assert (tally.none, tally.users) == (
+        1,
+        {OptinSubgroup.S: 1, OptinSubgroup.T: 0, OptinSubgroup.GRAPH: 0},
+    )
+    assert tally.records == {OptinSubgroup.S: Counter({b"b\tu": 1})}
 
 
 @pytest.mark.parametrize("kind", [FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])
@@ -232,7 +235,7 @@ def test_text_that_no_gateway_writes_is_refused_and_quoted_nowhere() -> None:
     }  # fmt: skip
 
 
-def _in_share(share: Share, epoch: int) -> int:
+def _in_share(share: OptinSubgroup, epoch: int) -> int:
     """Somebody who falls into a share."""
     for who in range(1000):
         tally = judged_records(
@@ -245,7 +248,7 @@ def _in_share(share: Share, epoch: int) -> int:
 
 def test_a_user_counts_at_most_m_distinct_records() -> None:
     """The limit is the guarantee: with m_O = 2, two records, and none of them twice."""
-    who = _in_share(Share.S, 2)
+    who = _in_share(OptinSubgroup.S, 2)
     book = book_of(opened(2, records_per_user=2))
     frame = records(
         (who, 1, b"a", b"u"),
@@ -257,17 +260,17 @@ def test_a_user_counts_at_most_m_distinct_records() -> None:
     )
     tally = judged_records(delivered(frame), book=book).epochs[2]
     assert tally.refused == {Refusal.REPEATED: 1, Refusal.DUPLICATE: 2, Refusal.OVER_LIMIT: 1}
-    assert tally.records == {Share.S: Counter({b"a\tu": 1})}
+    assert tally.records == {OptinSubgroup.S: Counter({b"a\tu": 1})}
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_t_counts_slot_zero_whatever_comes_first(order: tuple[int, int]) -> None:
     """One record a user, the same one however the network ordered them."""
-    who = _in_share(Share.T, 3)
+    who = _in_share(OptinSubgroup.T, 3)
     book = book_of(opened(3, records_per_user=2))
     frame = records(*((who, slot, b"slot %d" % slot, b"u") for slot in order), epoch=3)
     tally = judged_records(delivered(frame), book=book).epochs[3]
-    assert tally.records == {Share.T: Counter({b"slot 0\tu": 1})}
+    assert tally.records == {OptinSubgroup.T: Counter({b"slot 0\tu": 1})}
     assert tally.refused == {Refusal.SPARE: 1}
 
 
@@ -294,5 +297,5 @@ def test_letters_are_few_however_many_entries_are_refused() -> None:
 
 def test_every_reason_can_happen() -> None:
     """A reason that no test produces would be a label that means nothing."""
-    assert set(Stem) == {"optin_records", "client_reports"}
+    assert set(InputStream) == {"optin_records", "client_reports"}
     assert len(Refusal) == 11

@@ -15,7 +15,7 @@ from faust.types import TP
 from blendstream.agents.worker.dead_letters import DeadLetters
 from blendstream.agents.worker.faust_app import CountingApp
 from blendstream.streams.kafka.topics import Topics
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.settings import Settings
 from blendstream.streams.tables.batch_verdict import DeadLetter, Refusal
 from tests.service.settings import service_values
@@ -29,7 +29,7 @@ def new_app(**values: str) -> CountingApp:
 class HangingCounter:
     """Partition 0 is resumed at once; of any other, Redis never says at which offset."""
 
-    stem = Stem.CLIENT_REPORTS
+    stem = InputStream.CLIENT_REPORTS
     topic = Topics(
         Settings.from_values(service_values("kafka://h", "redis://h", "x", 64))
     ).client_reports

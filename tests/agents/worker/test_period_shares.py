@@ -13,7 +13,7 @@ from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.streams.budget.epoch_plan import ClickGraphPlan, EpochParameters, begin_period
 from blendstream.streams.budget.ledger import Ledger
 from blendstream.streams.epoch_keys import EpochKeys, KeyRing
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases import entries
 from blendstream.streams.tables.batch_verdict import Delivery, Refusal
 from blendstream.streams.tables.fingerprints import FingerprintTable
@@ -58,7 +58,7 @@ def target(log: ModelLog, epoch: int) -> OptinTarget:
     )  # fmt: skip
 
 
-def shares_in(log: ModelLog, epoch: int, space: str = "app") -> dict[bytes, Share]:
+def shares_in(log: ModelLog, epoch: int, space: str = "app") -> dict[bytes, OptinSubgroup]:
     """Where the worker counts each person, each having a record of their own."""
     to = target(log, epoch)
     sent = [OptinEntry(to.contributor(space, who), 0, who, b"https://x.example/") for who in PEOPLE]
@@ -78,9 +78,9 @@ def test_a_person_is_in_the_same_share_in_every_epoch_of_a_period():
 
     assert shares_in(log, 1) == shares_in(log, 2) == first
     sizes = Counter(first.values())
-    assert 300 < sizes[Share.S] < 420
-    assert 60 < sizes[Share.T] < 180
-    assert 70 < sizes[Share.GRAPH] < 170
+    assert 300 < sizes[OptinSubgroup.S] < 420
+    assert 60 < sizes[OptinSubgroup.T] < 180
+    assert 70 < sizes[OptinSubgroup.GRAPH] < 170
 
 
 def test_a_new_master_secret_within_a_period_moves_no_one():

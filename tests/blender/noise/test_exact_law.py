@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from blendstream.blender import ParameterError
-from blendstream.blender.noise.exact_law import NoiseLaw, certified_floors
+from blendstream.blender.noise.exact_law import NoiseDistribution, certified_floors
 from blendstream.blender.values.rational import exp_minus_bounds
 from tests.exact_laws import DIGITS, cumulative, floor_of
 
@@ -21,8 +21,8 @@ LAWS = [
 ]
 
 
-def law_of(kind: str, scale: float) -> NoiseLaw:
-    return getattr(NoiseLaw, kind)(Fraction(scale))
+def law_of(kind: str, scale: float) -> NoiseDistribution:
+    return getattr(NoiseDistribution, kind)(Fraction(scale))
 
 
 @given(st.fractions(0, 300), st.integers(8, 400))

@@ -21,7 +21,7 @@ import pytest
 import blendstream.blender.noise.exact_rejection
 import blendstream.blender.noise.exact_sampler
 from blendstream.blender import ExactNoise
-from blendstream.blender.noise.exact_law import NoiseLaw
+from blendstream.blender.noise.exact_law import NoiseDistribution
 from blendstream.blender.noise.exact_noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
 from blendstream.blender.noise.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
 from blendstream.blender.noise.exact_sampler import InversionTable, draw, inversion_table
@@ -59,7 +59,7 @@ def script(uniform: Decimal, *, length: int, negative: bool) -> bytes:
 
 
 def table_of(kind: str, scale: float) -> InversionTable:
-    return inversion_table(getattr(NoiseLaw, kind)(Fraction(scale)))
+    return inversion_table(getattr(NoiseDistribution, kind)(Fraction(scale)))
 
 
 def beside(kind: str, scale: float, j: int, distance: int) -> Decimal:

@@ -103,10 +103,10 @@ RULE = calibrate_period(4.0, 1e-5, 1, 3)
 def test_a_period_opens_its_epochs_and_not_one_more():
     budget = PeriodBudget(RULE, "s1")
     for epoch in (5, 6, 9):
-        assert budget.refusal(epoch, RULE, "s1") is None
+        assert budget.check_charge(epoch, RULE, "s1") is None
         budget = budget.opened(epoch, RULE, "s1")
 
-    assert budget.refusal(10, RULE, "s1") == (
+    assert budget.check_charge(10, RULE, "s1") == (
         "a period of 3 epochs has opened all of them; epoch 10 belongs to the next period"
     )
     with pytest.raises(ParameterError, match="belongs to the next period"):

@@ -16,7 +16,7 @@ import pytest
 from blendstream.blender import ParameterError
 from blendstream.blender.over_time.shuffled_reports import (
     ClonePair,
-    HiddenAmong,
+    ShuffleBound,
     pairs_of,
     readers_delta,
     readers_epsilon,
@@ -99,7 +99,7 @@ def test_every_claimed_bound_holds_by_enumeration(name, records, epsilon, report
     for at in (0.05, 0.3, 0.7):
         truth = true_delta(channel, reports, at)
         for pair in pairs_of(randomizer):
-            claimed = readers_delta([HiddenAmong((pair,), reports)], at)
+            claimed = readers_delta([ShuffleBound((pair,), reports)], at)
             assert truth <= claimed + ROUNDING, (pair, at)
 
 
@@ -137,11 +137,11 @@ def test_every_claimed_bound_holds_for_reports_of_two_answers(name, records, eps
     """Three reports, every value of each answer of everybody."""
     randomizer = randomizer_of(name, records, epsilon, answers=2, **spec)
     channel = channel_of(randomizer)
-    assert HiddenAmong.among(randomizer, 6).answers == 2
+    assert ShuffleBound.among(randomizer, 6).answers == 2
     for at in (0.05, 0.3, 0.7):
         truth = two_answers_delta(channel, 3, at)
         for pair in pairs_of(randomizer):
-            claimed = readers_delta([HiddenAmong((pair,), 3, answers=2)], at)
+            claimed = readers_delta([ShuffleBound((pair,), 3, answers=2)], at)
             assert truth <= claimed + ROUNDING, (pair, at)
 
 
@@ -150,7 +150,7 @@ def test_two_answers_taken_for_one_are_caught():
     randomizer = randomizer_of("randomized-response", 1, 2.0, answers=2)
     truth = two_answers_delta(channel_of(randomizer), 3, 0.3)
 
-    assert truth > readers_delta([HiddenAmong(pairs_of(randomizer), 3, answers=1)], 0.3)
+    assert truth > readers_delta([ShuffleBound(pairs_of(randomizer), 3, answers=1)], 0.3)
 
 
 def test_the_cases_have_answers_of_one_and_of_several_records():
@@ -207,7 +207,7 @@ def test_the_variation_ratio_pair_is_broken_by_the_same_enumeration():
 
     assert claimed == pytest.approx(0.0061, abs=1e-4)
     assert truth == pytest.approx(0.0094, abs=1e-4)
-    assert truth <= readers_delta([HiddenAmong(pairs_of(randomizer), 5)], 0.7)
+    assert truth <= readers_delta([ShuffleBound(pairs_of(randomizer), 5)], 0.7)
 
 
 @pytest.mark.long
@@ -220,7 +220,7 @@ def test_at_the_sizes_of_the_evaluation(records, reports, delta, epsilon):
     listed = tuple(Record(f"q{i}", "u") for i in range(records))
     cells = Cells(listed, query_wildcards=False)
     spec = RandomizerSpec(name="subset-or-none", epsilon=4.0)
-    among = HiddenAmong.among(RANDOMIZERS["subset-or-none"](cells, spec), reports)
+    among = ShuffleBound.among(RANDOMIZERS["subset-or-none"](cells, spec), reports)
 
     assert among.honest == reports // 2
     assert readers_epsilon([among], delta) == pytest.approx(epsilon, abs=6e-4)
@@ -228,7 +228,7 @@ def test_at_the_sizes_of_the_evaluation(records, reports, delta, epsilon):
 
 def test_more_reports_hide_better_and_more_epochs_worse():
     randomizer = randomizer_of("subset-or-none", 10, 2.0)
-    few, many = (HiddenAmong.among(randomizer, n) for n in (1_000, 10_000))
+    few, many = (ShuffleBound.among(randomizer, n) for n in (1_000, 10_000))
 
     assert readers_epsilon([many], 1e-6) < readers_epsilon([few], 1e-6) < 2.0
     once, often = (readers_epsilon([many] * t, 1e-6) for t in (1, 10))
@@ -239,15 +239,15 @@ def test_more_reports_hide_better_and_more_epochs_worse():
 
 def test_a_client_alone_has_what_it_has_against_everybody():
     randomizer = randomizer_of("randomized-response", 3, 1.0)
-    alone = HiddenAmong(pairs_of(randomizer), 1)
+    alone = ShuffleBound(pairs_of(randomizer), 1)
 
     assert readers_epsilon([alone], 1e-9) == pytest.approx(1.0, abs=2e-3)
     assert readers_delta([alone], 1.0 + 2e-3) <= 1e-12
 
 
 def test_several_answers_compose_each_at_its_part_of_epsilon():
-    one = HiddenAmong.among(randomizer_of("randomized-response", 3, 1.0), 2_000)
-    two = HiddenAmong.among(randomizer_of("randomized-response", 3, 2.0, answers=2), 2_000)
+    one = ShuffleBound.among(randomizer_of("randomized-response", 3, 1.0), 2_000)
+    two = ShuffleBound.among(randomizer_of("randomized-response", 3, 2.0, answers=2), 2_000)
 
     assert two.answers == 2
     assert two.pairs[0].likelihood == pytest.approx(one.pairs[0].likelihood, rel=1e-6)
@@ -256,7 +256,7 @@ def test_several_answers_compose_each_at_its_part_of_epsilon():
 
 @pytest.mark.parametrize("name", ["randomized-response", "subset-or-none", "two-stage"])
 def test_an_empty_head_list_tells_nothing(name):
-    among = HiddenAmong.among(randomizer_of(name, 0, 1.0), 100)
+    among = ShuffleBound.among(randomizer_of(name, 0, 1.0), 100)
 
     assert readers_delta([among], 0.0) <= 1e-12
     assert readers_delta([], 0.0) <= 1e-12
@@ -298,5 +298,5 @@ def test_forged_reports_taken_for_honest_ones_are_caught():
     randomizer = randomizer_of("randomized-response", 1, 1.0)
     truth = true_delta(channel_of(randomizer), 2, 0.3)
 
-    assert truth > readers_delta([HiddenAmong(pairs_of(randomizer), 4)], 0.3)
-    assert truth <= readers_delta([HiddenAmong.among(randomizer, 4)], 0.3) + ROUNDING
+    assert truth > readers_delta([ShuffleBound(pairs_of(randomizer), 4)], 0.3)
+    assert truth <= readers_delta([ShuffleBound.among(randomizer, 4)], 0.3) + ROUNDING

@@ -242,7 +242,7 @@ def test_records_in_another_order_are_judged_alike():
 
     straight = client_shares(shares, estimate, variance_at)
     turned = client_shares(Permuted, estimate[::-1], variance_at)
-    for field in ("mean", "variance", "low", "high", "stands_out"):
+    for field in ("mean", "variance", "low", "high", "outlier_probability"):
         assert getattr(turned, field)[::-1] == pytest.approx(getattr(straight, field), rel=1e-6)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from blendstream.blender.noise.noise_law import laplace_law
 from blendstream.blender.sharp.count_law import ShareGrid, count_likelihood
-from blendstream.blender.sharp.likelihood_bands import MIRACLE, Band, Likelihood
+from blendstream.blender.sharp.likelihood_bands import MIN_LIKELIHOOD, Band, Likelihood
 
 GRID = 40
 
@@ -16,7 +16,7 @@ GRID = 40
 def bands_and_whole():
     """Three bands, one of them without a share, and the matrix that they stand for."""
     rng = np.random.default_rng(1)
-    whole, bands, first = np.full((9, GRID), MIRACLE), [], 0
+    whole, bands, first = np.full((9, GRID), MIN_LIKELIHOOD), [], 0
     for rows, begin, width in ((4, 0, 13), (2, 7, 0), (3, 22, 18)):
         values = rng.random((rows, width))
         whole[first : first + rows, begin : begin + width] = values

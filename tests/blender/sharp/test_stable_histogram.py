@@ -97,10 +97,13 @@ def test_without_the_coin_nearly_half_of_delta_was_unused(monkeypatch):
 def test_luck_is_the_largest_multiple_that_keeps_pi_within_its_bounds(epsilon, delta):
     """π ≤ δ and 1/(1−π) ≤ e^(ε/2), by 60 digits, and no longer with one more in 2^32."""
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
-    theta, luck = stable_threshold(epsilon, delta), luck_below(epsilon, delta)
-    assert 0 <= luck < 2**COIN_BITS
+    theta, below_threshold_probability = (
+        stable_threshold(epsilon, delta),
+        luck_below(epsilon, delta),
+    )
+    assert 0 <= below_threshold_probability < 2**COIN_BITS
     if theta == 2:
-        assert luck == 0
+        assert below_threshold_probability == 0
         return
 
     def holds(heads: int) -> bool:
@@ -111,8 +114,8 @@ def test_luck_is_the_largest_multiple_that_keeps_pi_within_its_bounds(epsilon, d
 
     with localcontext() as context:
         context.prec = 60
-        assert holds(luck)
-        assert not holds(luck + 2)
+        assert holds(below_threshold_probability)
+        assert not holds(below_threshold_probability + 2)
 
 
 def test_coins_are_exact_in_their_32_bits():

@@ -15,7 +15,7 @@ from blendstream.streams.budget.epoch_plan import EpochParameters, begin_period
 from blendstream.streams.budget.ledger import Cost, Ledger, Limit
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases import entries
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from tests.agents.jobs.model_log import ModelLog, plan
 
 DAY = 86_400
@@ -34,7 +34,7 @@ def opened(ledger: Ledger, epoch: int, period: BudgetPeriod | None, day: int | N
     charge = ledger.price(
         epoch, at_s, T, LIMIT, optin=cost, clients=CLIENTS, optin_cohorts=1, period=period
     )
-    return ledger.charged(charge)
+    return ledger.with_charge(charge)
 
 
 def whole_period(period: BudgetPeriod = PERIOD) -> Ledger:
@@ -72,7 +72,7 @@ def test_the_next_period_is_charged_again_and_the_third_is_not_affordable():
     charge = ledger.price(
         6, 6 * DAY, T, LIMIT, optin=NOTHING, clients=CLIENTS, optin_cohorts=1, period=third
     )
-    paused = ledger.refusal(charge, LIMIT)
+    paused = ledger.check_charge(charge, LIMIT)
     assert paused is not None
     assert (paused.group, paused.resumes_at_s) == ("optin", 60 * DAY)
 
@@ -229,7 +229,7 @@ def test_a_release_that_does_not_know_of_periods_stops_at_such_an_epoch():
 
 def test_a_reader_that_begins_within_a_period_reads_on():
     """A gateway reads the last days of the log and no checkpoint."""
-    book = ReleaseBook()
+    book = ReleaseLogState()
     for epoch in (1, 2):
         body = entries.encode([entries.epoch_opened(parameters(epoch, PERIOD))])
         book.apply(epoch, epoch, entries.ENTRY_KEY, body)
@@ -247,6 +247,6 @@ def test_a_click_graph_is_charged_beside_the_period():
             epoch, epoch * DAY, T, LIMIT, optin=Cost(1.0, 1e-6), clients=CLIENTS, optin_cohorts=1,
             period=PERIOD,
         )  # fmt: skip
-        ledger = ledger.charged(charge)
+        ledger = ledger.with_charge(charge)
 
     assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 + T * 1.0)

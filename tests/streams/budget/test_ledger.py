@@ -32,7 +32,7 @@ def spend(epochs: int, *, cohorts: int = 1, cost: Cost = ONE, limit: Limit = LIM
     ledger = Ledger()
     for epoch in range(epochs):
         charge = ledger.price(epoch, epoch * DAY, cohorts, limit, optin=cost, clients=cost)
-        ledger = ledger.charged(charge)
+        ledger = ledger.with_charge(charge)
     return ledger
 
 
@@ -40,17 +40,17 @@ def test_three_epochs_of_four_fill_a_limit_of_twelve_and_the_fourth_is_refused()
     """Worked by hand: 3 x 4 = 12, 3 x 1e-5 <= 1e-4; the period of epoch 3 ends on day 7."""
     ledger = spend(2)
     third = ledger.price(2, 2 * DAY, 1, LIMIT, optin=ONE, clients=ONE)
-    assert ledger.refusal(third, LIMIT) is None
+    assert ledger.check_charge(third, LIMIT) is None
 
-    ledger = ledger.charged(third)
+    ledger = ledger.with_charge(third)
     fourth = ledger.price(3, 3 * DAY, 1, LIMIT, optin=ONE, clients=ONE)
-    paused = ledger.refusal(fourth, LIMIT)
+    paused = ledger.check_charge(fourth, LIMIT)
 
     assert paused is not None
     assert paused.resumes_at_s == 7 * DAY
     assert "budget of this period is spent" in paused.reason
     next_period = ledger.price(3, 7 * DAY, 1, LIMIT, optin=ONE, clients=ONE)
-    assert ledger.refusal(next_period, LIMIT) is None
+    assert ledger.check_charge(next_period, LIMIT) is None
 
 
 def test_a_limit_holds_for_delta_as_it_does_for_epsilon():
@@ -58,8 +58,8 @@ def test_a_limit_holds_for_delta_as_it_does_for_epsilon():
     cost, ledger = Cost(0.1, 4e-5), Ledger()
     for epoch in range(3):
         charge = ledger.price(epoch, epoch * DAY, 1, LIMIT, optin=cost, clients=cost)
-        assert (ledger.refusal(charge, LIMIT) is None) == (epoch < 2)
-        ledger = ledger.charged(charge)
+        assert (ledger.check_charge(charge, LIMIT) is None) == (epoch < 2)
+        ledger = ledger.with_charge(charge)
 
 
 def test_the_groups_are_accounted_apart():
@@ -67,10 +67,12 @@ def test_the_groups_are_accounted_apart():
     ledger = Ledger()
     cheap = Cost(0.1, 0.0)
     for epoch in range(3):
-        ledger = ledger.charged(
+        ledger = ledger.with_charge(
             ledger.price(epoch, epoch * DAY, 1, LIMIT, optin=cheap, clients=ONE)
         )
-    paused = ledger.refusal(ledger.price(3, 3 * DAY, 1, LIMIT, optin=cheap, clients=ONE), LIMIT)
+    paused = ledger.check_charge(
+        ledger.price(3, 3 * DAY, 1, LIMIT, optin=cheap, clients=ONE), LIMIT
+    )
 
     assert paused is not None
     assert paused.group == "clients"
@@ -90,7 +92,9 @@ def test_a_change_of_cohorts_adds_the_worst_of_both():
     """Whoever was in the busiest cohort before may be in the busiest one after."""
     ledger = spend(3, cohorts=2)
     for epoch in range(3, 6):
-        ledger = ledger.charged(ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE))
+        ledger = ledger.with_charge(
+            ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE)
+        )
 
     assert ledger.basic_in_life("optin").epsilon == pytest.approx(4.0 * (2 + 1))
 
@@ -100,7 +104,7 @@ def test_another_secret_for_the_cohorts_adds_the_worst_of_both():
     next. Devices draw their own cohort, and keep it while R stays."""
     ledger = spend(3, cohorts=3)
     for epoch, secret in ((3, "k1"), (4, "k2"), (5, "k2")):
-        ledger = ledger.charged(
+        ledger = ledger.with_charge(
             ledger.price(epoch, epoch * DAY, 3, LIMIT, optin=ONE, clients=ONE, cohort_id=secret)
         )
     read_again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
@@ -118,7 +122,7 @@ def test_devices_that_drew_their_cohort_again_add_the_worst_of_each_draw():
     ledger = Ledger()
     for epoch, cohorts in enumerate((2, 3, 3, 2)):
         ledger = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
-        ledger = ledger.charged(
+        ledger = ledger.with_charge(
             ledger.price(epoch, epoch * DAY, cohorts, LIMIT, optin=ONE, clients=ONE, cohort_id="k1")
         )
 
@@ -131,7 +135,7 @@ def test_with_one_cohort_no_secret_decides_anything():
     ledger = spend(2)
     other = ledger.price(2, 2 * DAY, 1, LIMIT, optin=ONE, clients=ONE, cohort_id="k2")
 
-    assert ledger.charged(other) == spend(3)
+    assert ledger.with_charge(other) == spend(3)
 
 
 def test_small_budgets_compose_better_than_they_add():
@@ -220,7 +224,9 @@ def test_an_epoch_dearer_than_the_limit_is_a_mistake_not_a_pause():
     """It would pause for ever and say that it resumes."""
     ledger = Ledger()
     with pytest.raises(ParameterError, match="no more than the limit per period"):
-        ledger.refusal(ledger.price(0, 0, 1, LIMIT, optin=Cost(13.0, 1e-5), clients=ONE), LIMIT)
+        ledger.check_charge(
+            ledger.price(0, 0, 1, LIMIT, optin=Cost(13.0, 1e-5), clients=ONE), LIMIT
+        )
 
 
 def test_a_longer_period_counts_what_shorter_ones_spent():
@@ -228,7 +234,7 @@ def test_a_longer_period_counts_what_shorter_ones_spent():
     ledger = spend(3)
     month = Limit(30 * DAY, optin=Cost(12.0, 1e-4), clients=Cost(12.0, 1e-4))
 
-    assert ledger.refusal(ledger.price(3, 8 * DAY, 1, month, optin=ONE, clients=ONE), month)
+    assert ledger.check_charge(ledger.price(3, 8 * DAY, 1, month, optin=ONE, clients=ONE), month)
 
 
 def test_an_epoch_is_charged_once_however_often_its_entry_is_read():
@@ -236,7 +242,7 @@ def test_an_epoch_is_charged_once_however_often_its_entry_is_read():
     ledger = spend(3)
     again = ledger.price(2, 2 * DAY, 1, LIMIT, optin=ONE, clients=ONE)
 
-    assert ledger.charged(again) == ledger
+    assert ledger.with_charge(again) == ledger
 
 
 @given(
@@ -258,13 +264,13 @@ def test_a_checkpoint_and_the_entries_after_it_are_the_whole_ledger(
     ]
     whole = Ledger()
     for charge in charges:
-        whole = whole.charged(charge)
+        whole = whole.with_charge(charge)
     before = Ledger()
     for charge in charges[:cut]:
-        before = before.charged(charge)
+        before = before.with_charge(charge)
     after = Ledger.from_json(json.loads(json.dumps(before.to_json())))
     for charge in charges:
-        after = after.charged(charge)
+        after = after.with_charge(charge)
 
     assert after == whole
 
@@ -280,8 +286,8 @@ def test_what_was_admitted_never_passes_the_limit(epsilons: list[float], cohorts
     for epoch, epsilon in enumerate(epsilons):
         cost = Cost(epsilon, 1e-7)
         charge = ledger.price(epoch, epoch * DAY, cohorts, limit, optin=cost, clients=cost)
-        if ledger.refusal(charge, limit) is None:
-            ledger = ledger.charged(charge)
+        if ledger.check_charge(charge, limit) is None:
+            ledger = ledger.with_charge(charge)
     for start, end in ledger.periods:
         for group in GROUPS:
             assert ledger.spent(group, start, end, delta=1e-5).epsilon <= 4.0 + 1e-9
@@ -306,7 +312,7 @@ def test_someone_who_moves_between_the_groups_pays_no_more_than_both_figures_tog
     for epoch, (epsilon, delta, opted_in) in enumerate(epochs):
         optin, clients = Cost(epsilon, delta), Cost(epsilon, 0.0)
         charge = ledger.price(epoch, epoch * DAY, cohorts, limit, optin=optin, clients=clients)
-        ledger = ledger.charged(charge)
+        ledger = ledger.with_charge(charge)
         if epoch % cohorts == places[not opted_in] % cohorts:
             cost = optin if opted_in else clients
             paid[cost.epsilon, cost.delta] += 1

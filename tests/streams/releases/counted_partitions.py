@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.tables.batch_verdict import Tally
 from blendstream.streams.tables.count_table import StoredState
 from blendstream.streams.tables.optin_records import OptinRecordTable
@@ -34,7 +34,7 @@ class Counted(OptinRecordTable):
         return StoredState(offset=1)
 
     async def record_rows(
-        self, epoch: int, share: Share, partitions: Sequence[int]
+        self, epoch: int, share: OptinSubgroup, partitions: Sequence[int]
     ) -> AsyncIterator[bytes]:
         yield pack_rows(self._tally.records.get(share, {}))
 

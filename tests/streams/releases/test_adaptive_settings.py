@@ -11,7 +11,7 @@ import math
 
 import pytest
 
-from blendstream.streams.budget.composition import Costs, delta_at, sums
+from blendstream.streams.budget.composition import Costs, basic_composition, delta_at
 
 FIRST = 0.5
 LIMIT_EPSILON, LIMIT_DELTA = 3.0, 1e-3
@@ -56,7 +56,7 @@ def test_plain_sums_hold_for_settings_chosen_by_results():
         ((1.0, LIMIT_DELTA / 4, 2), (0.25, LIMIT_DELTA / 4, 2)),
     ]
     for plan in choices:
-        epsilon, delta = sums(with_first(plan))
+        epsilon, delta = basic_composition(with_first(plan))
         assert epsilon <= LIMIT_EPSILON + 1e-9
         assert delta <= LIMIT_DELTA + 1e-12
     for more, less in itertools.product(choices, repeat=2):

@@ -17,7 +17,7 @@ class Offsets:
     def __init__(self, stable: int, end: int, age_s: float | None) -> None:
         self.stable, self.end, self.age_s = stable, end, age_s
 
-    async def committed_end(self, _topic: str, _partition: int) -> int:
+    async def last_stable_offset(self, _topic: str, _partition: int) -> int:
         return self.stable
 
     async def ends(self, _topic: str, _partitions: list[int]) -> dict[int, int]:

@@ -9,7 +9,7 @@ from blendstream.streams.releases.commit_failures import (
     CommitInDoubt,
     CommitRefused,
     Fenced,
-    releasing,
+    translate_commit_errors,
 )
 
 
@@ -26,5 +26,5 @@ from blendstream.streams.releases.commit_failures import (
 )
 def test_an_epoch_stops_only_for_what_would_be_refused_again(code, meaning):
     """An answer that does not tell what the broker did leaves the decision to the log."""
-    with pytest.raises(meaning), releasing():
+    with pytest.raises(meaning), translate_commit_errors():
         raise KafkaException(KafkaError(code))

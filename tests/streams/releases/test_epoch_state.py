@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from blendstream.streams.errors import StoreMismatch
-from blendstream.streams.names import Share, Stem
+from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Entry
-from blendstream.streams.releases.epoch_state import KEPT_EPOCHS, ReleaseBook, Stage
+from blendstream.streams.releases.epoch_state import KEPT_EPOCHS, ReleaseLogState, Stage
 from tests.agents.worker.judged_entries import (
     END,
     GRACE,
@@ -22,7 +22,7 @@ from tests.agents.worker.judged_entries import (
 )
 from tests.release_entries import book_of, estimates_entry, fold
 
-OPTIN, REPORTS = Stem.OPTIN_RECORDS, Stem.CLIENT_REPORTS
+OPTIN, REPORTS = InputStream.OPTIN_RECORDS, InputStream.CLIENT_REPORTS
 OTHER_LIST = bytes([255]) * 32
 
 
@@ -54,7 +54,7 @@ def test_entries_are_judged_by_the_times_and_shares_that_were_committed() -> Non
     """Settings, or the rule by which shares are made of them, may have changed since."""
     shares = {"S": 1, "T": 899_999, "graph": 100_000}
     state = book_of(opened(1) | {"shares_ppm": shares}).epochs[1]
-    assert state.shares_ppm == {Share(name): ppm for name, ppm in shares.items()}
+    assert state.shares_ppm == {OptinSubgroup(name): ppm for name, ppm in shares.items()}
     assert (state.early_before_ms(OPTIN), state.early_before_ms(REPORTS)) == (START - 500, 0)
     assert (state.late_from_ms(OPTIN), state.late_from_ms(REPORTS)) == (END + GRACE, None)
     state = book_of(opened(1), published(1)).epochs[1]
@@ -72,7 +72,7 @@ def test_reports_on_a_list_are_looked_up_until_its_epoch_and_all_before_it_are_o
     log.append(estimates_entry(1))
     for book in (book_of(*log), book_of(*log, *log)):
         assert book.reported_on(HEAD_LIST) is book.reported_on(OTHER_LIST) is None
-        for stem in Stem:
+        for stem in InputStream:
             assert book.unreleased(stem) == []
             assert book.released_through(stem) == 2
             assert [book.is_past(n, stem) for n in (0, 1, 2, 3)] == [True, True, True, False]
@@ -80,7 +80,7 @@ def test_reports_on_a_list_are_looked_up_until_its_epoch_and_all_before_it_are_o
 
 def test_a_book_stays_small_however_long_the_log() -> None:
     """Each run of messages looks at every epoch held: 9 000 of them took 3.4 ms of every run."""
-    book, longest = ReleaseBook(), 0
+    book, longest = ReleaseLogState(), 0
     for number in range(500):
         fold(book, opened(number), published(number, number.to_bytes(32, "big")))
         if number >= 2:
@@ -191,7 +191,7 @@ def test_an_entry_that_we_cannot_have_written_is_an_error_each_time(damaged: Any
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b"7"])
 def test_a_record_that_is_no_entry_is_an_error_each_time(value: bytes) -> None:
-    book = ReleaseBook()
+    book = ReleaseLogState()
     for _ in range(2):
         with pytest.raises(StoreMismatch, match="must be a JSON array of objects"):
             book.apply(0, 1, entries.ENTRY_KEY, value)

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from blendstream.agents.jobs.estimates import build_estimates
 from blendstream.agents.jobs.filter_memory import add_filtered
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.agents.jobs.metrics import JOBS
 from blendstream.blender.over_time.groups_over_time import pooled_difference
 from blendstream.blender.over_time.publication_filter import ClientFigures, Publication
@@ -62,7 +62,7 @@ def documents(epochs: int, profile: str = "sharp", **changes) -> list:
             epoch, epoch * 60, epoch * 60 + 60, epoch * 60 + 120, release.head_list, QUANTITY
         )
         reports = rng.multinomial(20_000, np.full(cells, 1 / cells)).astype(np.int64)
-        dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))
+        dice = RandomnessSources(RepeatableNoise(3), lambda: np.random.default_rng(1))
         own = build_estimates(state, release, ReportsRead(reports, 20_000, False), (), dice)
         made.append((head_list, own))
     return made

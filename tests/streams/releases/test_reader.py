@@ -9,10 +9,10 @@ import pytest
 
 from blendstream.streams.errors import StoreMismatch, StoreUnavailable
 from blendstream.streams.kafka.kafka_clients import KafkaInspector
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.entries import Kind
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.releases.reader import LogFollower, LogReader, UnknownFrame
 from blendstream.streams.settings import Settings
@@ -23,7 +23,7 @@ from tests.service.settings import service_values
 __all__ = ["listed_log"]
 
 SETTINGS = Settings.from_values(service_values())
-OPTIN = Stem.OPTIN_RECORDS
+OPTIN = InputStream.OPTIN_RECORDS
 DAMAGED = {"entry": "epoch_opened", "epoch": "not a number"}
 
 
@@ -37,7 +37,7 @@ class TwoBrokers(KafkaInspector):
     async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, self.own)
 
-    async def furthest_end(self, topic: str, partition: int) -> int:
+    async def max_end_offset(self, topic: str, partition: int) -> int:
         self.asked_all += 1
         return self.furthest
 
@@ -47,7 +47,7 @@ def follower(own: int, furthest: int | None = None, **options: object) -> LogFol
     return LogFollower(SETTINGS.kafka, ends, "x.releases", **options)  # type: ignore[arg-type]
 
 
-def epochs(book: ReleaseBook) -> list[int]:
+def epochs(book: ReleaseLogState) -> list[int]:
     return [state.epoch for state in book.unreleased(OPTIN)]
 
 
@@ -106,11 +106,11 @@ class Published:
         self.published: list[int] = []
         self.fails = False
 
-    def take(self, book: ReleaseBook, record: LogRecord) -> None:
+    def take(self, book: ReleaseLogState, record: LogRecord) -> None:
         assert book.read_upto == record.offset + 1, "told of each record as the book has it"
         self.taken.append(record.offset)
 
-    def publish(self, book: ReleaseBook) -> None:
+    def publish(self, book: ReleaseLogState) -> None:
         if self.fails:
             raise LookupError("a master secret is missing")
         self.published = list(self.taken)

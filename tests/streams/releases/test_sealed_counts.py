@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from blendstream.blender.values.interfaces import OptinCounts
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.sealed_counts import GraphRead, SealedCounts
 from tests.agents.worker.judged_entries import delivered, judged_records, opened, records
 from tests.release_entries import book_of
@@ -43,22 +43,25 @@ async def test_everyone_is_one_participant_of_one_share_and_counts_there_alone(p
         alone, graph = await read([(who, 0, *TEXTS[0])], 1)
         users = alone.selection_users, alone.estimation_users, graph.users
         assert sorted(users) == [0, 0, 1]
-        share_of[who] = list(Share)[users.index(1)]
+        share_of[who] = list(OptinSubgroup)[users.index(1)]
     entries = [entry for who in range(PEOPLE) for entry in sent_by(who, per_user)]
 
     counts, graph = await read(entries, per_user)
 
-    expected: dict[Share, Counter[str]] = {share: Counter() for share in Share}
+    expected: dict[OptinSubgroup, Counter[str]] = {share: Counter() for share in OptinSubgroup}
     for who, slot, query, _ in entries:
-        if query and (share_of[who] is not Share.T or slot == 0):
+        if query and (share_of[who] is not OptinSubgroup.T or slot == 0):
             expected[share_of[who]][query.decode()] += 1
-    for column, share in ((counts.selection, Share.S), (counts.estimation, Share.T)):
+    for column, share in (
+        (counts.selection, OptinSubgroup.S),
+        (counts.estimation, OptinSubgroup.T),
+    ):
         got = {r.query: int(n) for r, n in zip(counts.table, column, strict=True) if n}
         assert got == expected[share]
-    assert {record.query: n for record, n in graph.clicks.items()} == expected[Share.GRAPH]
+    assert {record.query: n for record, n in graph.clicks.items()} == expected[OptinSubgroup.GRAPH]
     people = Counter(share_of.values())
     users = counts.selection_users, counts.estimation_users, graph.users
-    assert users == tuple(people[share] for share in Share)
+    assert users == tuple(people[share] for share in OptinSubgroup)
     assert min(users) > 10
     if per_user > 1:
         assert counts.selection.sum() > 1.3 * counts.selection_users

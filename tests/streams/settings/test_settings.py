@@ -129,7 +129,10 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ),
         ({"budget.optin_epsilon_limit": 1}, "must allow at least one epoch, which spends 4, got 1"),
         ({"budget.period_s": 60}, "budget.period_s must be at least epoch.window_s = 86400"),
-        ({"topics.one_node": True}, "must be 1 with topics.one_node, got 3 and 2"),
+        (
+            {"topics.allow_single_broker": True},
+            "must be 1 with topics.allow_single_broker, got 3 and 2",
+        ),
         ({"topics.replication": 1}, "topics.replication must be at least 2, got 1"),
         ({"topics.min_insync_replicas": 3}, "must be below topics.replication = 3, got 3"),
         ({"topics.retention_s": 3600}, "topics.retention_s must be at least 3 windows"),
@@ -181,7 +184,10 @@ def test_every_problem_is_reported_at_once(setting_values, tmp_path):
         ({"topics.prefix": "Bad Prefix"}, "topics.prefix must have 1 to 64 of the characters"),
         ({"epoch.grace_s": float("nan")}, "epoch.grace_s must be finite and above 0, got nan"),
         ({"privacy.profile": "blunt"}, "privacy.profile must be one of sharp, paper, got 'blunt'"),
-        ({"topics.one_node": "yes"}, "topics.one_node must be true or false, got 'yes'"),
+        (
+            {"topics.allow_single_broker": "yes"},
+            "topics.allow_single_broker must be true or false, got 'yes'",
+        ),
         ({"topics.partitions": True}, "topics.partitions must be a whole number, got True"),
     ],
 )

@@ -19,8 +19,8 @@ from blendstream.streams.settings.sections import LogSettings
 from blendstream.streams.tables.batch_verdict import BatchVerdict
 from blendstream.streams.telemetry.structured_logs import (
     FIELDS,
-    Known,
     SafeHandler,
+    SafeText,
     configure_logging,
 )
 
@@ -108,7 +108,12 @@ def test_numbers_enum_members_and_known_text_are_written_as_fields():
     stream = io.StringIO()
     ours.addHandler(handler := SafeHandler(stream, form="json"))
     ours.setLevel(logging.INFO)
-    fields = {"partition": 3, "seconds": 0.5, "reason": Reason.OVER_LIMIT, "topic": Known("a.v1")}
+    fields = {
+        "partition": 3,
+        "seconds": 0.5,
+        "reason": Reason.OVER_LIMIT,
+        "topic": SafeText("a.v1"),
+    }
     ours.info("entries_refused", extra=fields)
     ours.removeHandler(handler)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from blendstream.agents.jobs.estimates import build_estimates
-from blendstream.agents.jobs.job_context import ReleaseDice
+from blendstream.agents.jobs.job_context import RandomnessSources
 from blendstream.blender.profiles import build_head_list
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.interfaces import OptinCounts
@@ -67,7 +67,7 @@ def published(
         shares[0] += forged
     cells = np.random.default_rng(4).multinomial(reports, shares).astype(np.int64)
     again = read_optin_release(write_optin_release(release), release.head_list)
-    dice = ReleaseDice(RepeatableNoise(3), lambda: np.random.default_rng(1))
+    dice = RandomnessSources(RepeatableNoise(3), lambda: np.random.default_rng(1))
     return build_estimates(state, again, ReportsRead(cells, reports, False), reasons, dice)
 
 

@@ -17,7 +17,7 @@ from blendstream.blender.profiles import build_head_list
 from blendstream.streams.budget.epoch_plan import ClickGraphPlan
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases.documents import PART_BYTES, DocumentReference, join, split
-from blendstream.streams.releases.entries import Shortfall
+from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.releases.optin_release import read_optin_release, write_optin_release
 from blendstream.streams.wire.estimates_document import EstimatedShare, EstimatesDocument
 from blendstream.streams.wire.head_list_document import MalformedDocument
@@ -214,7 +214,7 @@ def test_another_version_is_refused():
 
 def test_an_empty_publication_is_valid_and_says_why():
     """Readers must be able to tell nothing from nothing yet."""
-    document = empty_estimates(epoch_state(), [Shortfall.TOO_FEW_OPTIN_USERS], 3, 1, None)
+    document = empty_estimates(epoch_state(), [IncompleteReason.TOO_FEW_OPTIN_USERS], 3, 1, None)
     data = document.to_bytes()
 
     Draft202012Validator(schema("estimates")).validate(json.loads(data))
@@ -288,7 +288,7 @@ def test_the_statement_promises_what_was_charged():
     graph = ClickGraphPlan(5.0, 1e-6, queries_per_user=1, clicks_per_user=1)
     state = epoch_state(graph_share_ppm=100_000, click_graph=graph)
 
-    privacy = empty_estimates(state, [Shortfall.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
+    privacy = empty_estimates(state, [IncompleteReason.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
 
     assert privacy["optin"]["epsilon"] == 10.0
     assert "epsilon 10 and delta 0.000149" in privacy["statement"]
@@ -353,7 +353,7 @@ IN_PERIODS = {"period_epochs": 30, "known_records": 1000, "optin_cohorts": 1, "c
 def test_a_publication_within_a_budget_period_says_what_the_period_promises():
     """The epoch alone costs an opt-in user nothing more: to print that would promise everything."""
     state = epoch_state(**IN_PERIODS)
-    document = empty_estimates(state, [Shortfall.TOO_FEW_OPTIN_USERS], 3, 4, None)
+    document = empty_estimates(state, [IncompleteReason.TOO_FEW_OPTIN_USERS], 3, 4, None)
     body = json.loads(document.to_bytes())
 
     Draft202012Validator(schema("estimates")).validate(body)
@@ -374,7 +374,7 @@ def test_in_a_budget_period_the_people_of_click_graphs_are_promised_what_graphs_
     """They pay for every graph of the period, which the figure of S and T does not cover."""
     graph = ClickGraphPlan(5.0, 1e-6, queries_per_user=1, clicks_per_user=1)
     state = epoch_state(**IN_PERIODS, graph_share_ppm=100_000, click_graph=graph)
-    privacy = empty_estimates(state, [Shortfall.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
+    privacy = empty_estimates(state, [IncompleteReason.TOO_FEW_OPTIN_USERS], 3, 4, None).privacy
 
     assert privacy["optin"]["epsilon"] == 4.0
     assert "each graph says what it costs them" in privacy["statement"]

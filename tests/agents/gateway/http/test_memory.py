@@ -132,7 +132,7 @@ async def test_beyond_the_limit_requests_are_told_to_come_again():
     body = json.dumps([report(n) for n in range(900)])
     limit = 3 * len(body) - 1
     assert limit > 2 * (len(body) + 900 * QUEUED_ENTRY_BYTES)
-    gateway = patient_gateway(limits=GatewaySettings(bodies_bytes=limit))
+    gateway = patient_gateway(limits=GatewaySettings(max_in_flight_body_bytes=limit))
     gateway.producer.holding = True
     asked = [
         asyncio.create_task(gateway.report(*(report(n) for n in range(900)))) for _ in range(5)
@@ -152,7 +152,7 @@ async def test_beyond_the_limit_requests_are_told_to_come_again():
 
 async def test_an_answer_that_there_is_no_room_for_is_a_short_one():
     """Its sender sends all of it again, and what was queued counts once."""
-    gateway = patient_gateway(limits=GatewaySettings(bodies_bytes=100_000))
+    gateway = patient_gateway(limits=GatewaySettings(max_in_flight_body_bytes=100_000))
 
     reply = await gateway.report(report(1), *([1] * 900))
 

@@ -13,7 +13,7 @@ from blendstream.streams.kafka.topics import Topics
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import EpochOutcome
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.releases.log_consumer import LogRecord
 from blendstream.streams.settings import Settings
 from tests.service.settings import MASTER, service_values
@@ -33,7 +33,7 @@ class Log(InventedReleases):
             topics=Topics(Settings.from_values(service_values())),
             **{"history_epochs": 5, "keys": KeyRing({"k1": MASTER})} | options,
         )
-        self.book = ReleaseBook()
+        self.book = ReleaseLogState()
         self.offset = 0
 
     def commit(self, entry: Mapping[str, Any], *documents: StoredDocument) -> None:

@@ -11,7 +11,7 @@ from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.documents import StoredDocument, split
 from blendstream.streams.releases.entries import EpochOutcome
-from blendstream.streams.releases.epoch_state import ReleaseBook
+from blendstream.streams.releases.epoch_state import ReleaseLogState
 from blendstream.streams.settings import Settings
 from tests.agents.gateway.state.folded_log import NOW_MS, Log
 from tests.service.settings import MASTER, service_values
@@ -204,7 +204,7 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
     """Old logs are long; the parts of a document may lie on both sides of where we begin."""
     log = Log()
     log.offset = 1000
-    log.book = ReleaseBook(from_offset=1000)
+    log.book = ReleaseLogState(from_offset=1000)
     stored = split("estimates", b'{"epoch":3}')
     log.commit(entries.estimate_released(3, stored, EpochOutcome.COMPLETE, []))
     log.open_epoch(7)

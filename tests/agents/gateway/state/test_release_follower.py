@@ -30,7 +30,7 @@ class TwoBrokers(KafkaInspector):
     async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, 5)
 
-    async def furthest_end(self, topic: str, partition: int) -> int:
+    async def max_end_offset(self, topic: str, partition: int) -> int:
         return self.furthest
 
 
@@ -75,7 +75,7 @@ async def test_those_who_ask_at_the_same_time_share_one_question(listed_log: Lis
     class Counting(TwoBrokers):
         furthest = 5
 
-        async def furthest_end(self, topic: str, partition: int) -> int:
+        async def max_end_offset(self, topic: str, partition: int) -> int:
             nonlocal asked
             asked += 1
             await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from blendstream.agents.tokens import ApplicationTokens, add_token
 from blendstream.agents.worker.entry_checks import judge_optin_records, judge_reports
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Stem
+from blendstream.streams.names import InputStream
 from blendstream.streams.tables.batch_verdict import BatchVerdict, Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import decode
@@ -65,12 +65,12 @@ class Both:
             setattr(made.publications, name, getattr(self.publications, name))
         return made
 
-    def counted(self, gateway: TestGateway, append_ms: int, stem: Stem) -> int:
+    def counted(self, gateway: TestGateway, append_ms: int, stem: InputStream) -> int:
         """How many entries of what was sent the worker counts."""
         keys = {n: EpochKeys.derive(MASTER, n) for n in (7, 8, 9)}
         seen = {n: FingerprintTable() for n in keys}
         judge: Callable[..., BatchVerdict] = (
-            judge_reports if stem is Stem.CLIENT_REPORTS else judge_optin_records
+            judge_reports if stem is InputStream.CLIENT_REPORTS else judge_optin_records
         )
         total = 0
         for offset, (_, partition, value) in enumerate(gateway.producer.sent):
@@ -90,7 +90,7 @@ def run(
     skew_ms: int,
     append_ms: int,
     ask: Callable[[TestGateway], Coroutine[Any, Any, Any]],
-    stem: Stem,
+    stem: InputStream,
     *,
     append_known: bool = True,
 ) -> None:
@@ -124,7 +124,7 @@ def test_an_accepted_record_is_in_time_for_the_counters(
     run(
         both, now_ms, skew_ms, now_ms + delay_ms,
         lambda gateway: gateway.ask("POST", "/v1/optin-records", body, both.header),
-        Stem.OPTIN_RECORDS, append_known=known,
+        InputStream.OPTIN_RECORDS, append_known=known,
     )  # fmt: skip
 
 
@@ -141,5 +141,5 @@ def test_an_accepted_report_is_in_time_for_the_counters(
     run(
         both, now_ms, skew_ms, now_ms + delay_ms,
         lambda gateway: gateway.report(*body),
-        Stem.CLIENT_REPORTS, append_known=known,
+        InputStream.CLIENT_REPORTS, append_known=known,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from blendstream.agents.worker.entry_checks import judge_optin_records
 from blendstream.localclient import LocalClient, OptIn, What
 from blendstream.localclient.local_client import _Parts
 from blendstream.streams.epoch_keys import EpochKeys
-from blendstream.streams.names import Share
+from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.sealed_counts import _users
 from blendstream.streams.tables.batch_verdict import Delivery, Refusal, Tally
 from blendstream.streams.tables.fingerprints import FingerprintTable
@@ -92,7 +92,7 @@ async def counted(tmp_path, *entries, records_per_user=1) -> Tally:
 def participants(tally: Tally) -> tuple[int, int, int]:
     """The published numbers: those who selected, who estimated, and of the click graph."""
     totals = [{f"users:{share}": n for share, n in tally.users.items()}]
-    selecting, estimating, graph = (_users(totals, share) for share in Share)
+    selecting, estimating, graph = (_users(totals, share) for share in OptinSubgroup)
     return selecting, estimating, graph
 
 
