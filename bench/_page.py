@@ -36,7 +36,7 @@ GROUPS = {
     ],
     "Accuracy": [
         "sharp_accuracy", "sharp_head_lists", "sharp_population", "blend_grid", "staying_people",
-        "forged_reports", "over_time", "libraries_clients", "libraries_histogram",
+        "search_logs", "forged_reports", "over_time", "libraries_clients", "libraries_histogram",
     ],
 }  # fmt: skip
 INTRODUCTION = """\

@@ -18,8 +18,9 @@ class Experiment:
     """`measure(setting, point, rng)` is one repetition; `runs` of them make an error band.
 
     Millions of people take longer and vary less: `large_runs` are enough there. No sentence of
-    the paper is judged by a table, so `table_runs` may be fewer too.
-    `populations` names the populations it is made for; a table suits an experiment that says so.
+    the paper is judged by a table, so `table_runs` may be fewer too; a log gets as many as those.
+    `populations` names the generated populations it is made on. `not_on_tables` and `not_on_logs`
+    state why it cannot run on a file; where they are empty, it can.
     """
 
     name: str
@@ -29,15 +30,26 @@ class Experiment:
     runs: int
     populations: tuple[str, ...] = ("aol", "yandex")
     large_runs: int | None = None
-    tables: bool = False
+    not_on_tables: str = ""
+    not_on_logs: str = ""
     table_runs: int | None = None
 
     def runs_on(self, setting: Setting) -> int:
-        """How many repetitions this population gets."""
-        if setting.is_table and self.table_runs is not None:
+        """Return how many repetitions this population gets."""
+        if (setting.is_table or setting.is_log) and self.table_runs is not None:
             return self.table_runs
         return (self.large_runs if setting.is_large else None) or self.runs
 
     def suits(self, setting: Setting) -> bool:
-        """Whether the experiment is made on this population."""
-        return setting.name in self.populations or (self.tables and setting.is_table)
+        """Return True if the experiment runs on this population."""
+        return not self.reason_against(setting)
+
+    def reason_against(self, setting: Setting) -> str:
+        """State why the experiment cannot run on this population; empty if it can."""
+        if setting.is_log:
+            return self.not_on_logs
+        if setting.is_table:
+            return self.not_on_tables
+        if setting.name in self.populations:
+            return ""
+        return f"of the generated populations it uses {', '.join(self.populations)}"

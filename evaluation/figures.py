@@ -11,7 +11,7 @@ from blendstream.evaluation.over_time_figures import error_by_total, error_over_
 from blendstream.evaluation.populations import Setting
 from blendstream.evaluation.summary import REACHED, Curve, Summary
 
-__all__ = ["FIGURES", "draw_all"]
+__all__ = ["FIGURES", "draw_all", "without_lines"]
 
 EPSILON_LABEL = "privacy budget ε (smaller is more private)"
 L1_LABEL = "L1 over records, ⋆ discarded, rescaled"
@@ -42,6 +42,14 @@ def draw_all(
         panels = [p for p in figure.panels(summary, settings) if any(c.curve.x for c in p.lines)]
         if panels:
             yield from draw_figure(panels, folder / figure.name, figure.columns, kinds)
+
+
+def without_lines(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[str]:
+    """Name the figures whose experiment was measured, but which have no line to draw."""
+    for figure in FIGURES:
+        panels = list(figure.panels(summary, settings))
+        if panels and not any(line.curve.x for panel in panels for line in panel.lines):
+            yield figure.name
 
 
 def _budget_split(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from blendstream.blender.paper.blend import optin_weight
-from blendstream.blender.profiles import PROFILES, SELECTION_SHARES, selector_of
+from blendstream.blender.profiles import SELECTION_SHARES, selector_of
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.agreement import measure_agreement
 from blendstream.blender.values.arrays import FloatArray, IntArray
@@ -63,6 +63,8 @@ def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iter
     """How many records each selector finds at this ε, and how many of them belong there."""
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
         yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
+    if setting.is_log:  # each user is there once, with one record
+        return
     *_, known = _epochs(setting, point, rng)
     yield from _size("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
@@ -127,7 +129,7 @@ def _size(series: str, x: float, setting: Setting, listed: IntArray) -> Iterator
 def _coverage(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """How often 95 % intervals hold the truth, and how wide they are, down the list."""
     optin = draw_optin(setting, rng)
-    for profile in PROFILES:
+    for profile in setting.profiles:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting, epsilon=point), rng)
         estimates = epoch.estimates
         yield from _covered(profile, epoch, estimates.blended.cells)
@@ -167,7 +169,7 @@ def _agreement(setting: Setting, point: float, rng: np.random.Generator) -> Iter
         cells[-1] = max(0.0, 1 - cells[:-1].sum())
         return np.asarray(cells / cells.sum())
 
-    for profile in PROFILES:
+    for profile in setting.profiles:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng, differing=differing)
         verdict = measure_agreement(
             epoch.release.head_list,
@@ -187,12 +189,12 @@ def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator
     """L1 against the number of people, beside what sampling alone would leave."""
     setting = replace(setting, users=round(point))
     optin = draw_optin(setting, rng)
-    for profile in PROFILES:
+    for profile in setting.profiles:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
         if len(epoch.truth.listed) < setting.list_size:
             continue
         yield Value(profile, point, "l1_plain", scores(epoch, setting.people)["l1_plain"])
-        if profile == "sharp":
+        if profile == setting.profiles[-1]:
             yield Value("no privacy", point, "l1_plain", sampling_l1(setting, epoch, rng))
 
 
@@ -262,6 +264,9 @@ def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> I
             yield Value(series, point, "ndcg", measured["ndcg"])
 
 
+#: Why the others have neither tables nor logs.
+_ONE = "its question does not depend on the data, so it is measured on one generated population"
+
 OWN_EXPERIMENTS = (
     Experiment(
         "head_list",
@@ -270,7 +275,6 @@ OWN_EXPERIMENTS = (
         _head_list,
         runs=6,
         large_runs=5,
-        tables=True,
     ),
     Experiment(
         "known_keys",
@@ -279,7 +283,7 @@ OWN_EXPERIMENTS = (
         _known_keys,
         runs=10,
         large_runs=5,
-        tables=True,
+        not_on_logs="it needs other people in each of twelve epochs; a log has its users once",
     ),
     Experiment(
         "coverage",
@@ -288,7 +292,6 @@ OWN_EXPERIMENTS = (
         _coverage,
         runs=60,
         large_runs=30,
-        tables=True,
     ),
     Experiment(
         "agreement",
@@ -297,6 +300,8 @@ OWN_EXPERIMENTS = (
         _agreement,
         runs=100,
         populations=("aol",),
+        not_on_tables=_ONE,
+        not_on_logs=_ONE,
     ),
     Experiment(
         "limit",
@@ -306,6 +311,8 @@ OWN_EXPERIMENTS = (
         _limit,
         runs=10,
         populations=("aol",),
+        not_on_tables=_ONE,
+        not_on_logs=_ONE,
     ),
     Experiment(
         "records_each",
@@ -314,6 +321,8 @@ OWN_EXPERIMENTS = (
         _records_each,
         runs=10,
         populations=("aol",),
+        not_on_tables=_ONE,
+        not_on_logs=_ONE,
     ),
     Experiment(
         "weights",
@@ -322,6 +331,8 @@ OWN_EXPERIMENTS = (
         _weights,
         runs=20,
         populations=("aol",),
+        not_on_tables=_ONE,
+        not_on_logs=_ONE,
     ),
     Experiment(
         "chosen_ten",
@@ -330,6 +341,8 @@ OWN_EXPERIMENTS = (
         _chosen_ten,
         runs=60,
         populations=("aol",),
+        not_on_tables=_ONE,
+        not_on_logs=_ONE,
     ),
     Experiment(
         "click_shapes",
@@ -338,5 +351,7 @@ OWN_EXPERIMENTS = (
         _click_shapes,
         runs=20,
         populations=("aol",),
+        not_on_tables=_ONE,
+        not_on_logs=_ONE,
     ),
 )

@@ -1,4 +1,4 @@
-"""The paper's experiments (Section 4), both profiles side by side on the same people.
+"""The paper's experiments (Section 4), all chosen profiles on the same people.
 
 Each draws the opt-in users once and hands them to every profile and head-list size, so that curves
 differ by mechanism and not by luck.
@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 
-from blendstream.blender.profiles import PROFILES
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.cell_estimates import Estimates
 from blendstream.evaluation.experiment import Experiment
@@ -50,7 +49,7 @@ TOP_TEN_COLUMNS = {
 def _top_ten(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
     """Figure 9: the ten most frequent queries, and what each ingredient makes of them."""
     optin = draw_optin(setting, rng)
-    for profile in PROFILES:
+    for profile in setting.profiles:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
         columns = ingredients(setting, epoch)
         for name, column in columns.items():
@@ -65,12 +64,8 @@ def _top_ten(setting: Setting, _point: float, rng: np.random.Generator) -> Itera
 def ingredients(setting: Setting, epoch: SimulatedEpoch) -> dict[str, FloatArray]:
     """Figure 9's columns for the ten most frequent queries; nan where one is not listed."""
     cells, estimates = epoch.release.head_list.cells, epoch.estimates
-    # One record of each of the true top ten queries stands for its query.
-    top = setting.people.top(200)
-    _, place = np.unique(setting.people.query(top), return_index=True)
-    one_each = top[np.sort(place)]
-    order = np.argsort(-setting.people.query_probability(one_each), kind="stable")[:10]
-    wanted = [record.query for record in setting.people.records(one_each[order])]
+    top = setting.people.top_queries(10)
+    wanted = [record.query for record in setting.people.records(top)]
     number_of = {query: i for i, query in enumerate(cells.queries)}
 
     def column(values: Estimates | None) -> FloatArray:
@@ -80,7 +75,7 @@ def ingredients(setting: Setting, epoch: SimulatedEpoch) -> dict[str, FloatArray
         return np.array([p[number_of[q]] if q in number_of else np.nan for q in wanted])
 
     return {
-        "truth": setting.people.query_probability(one_each[order]),
+        "truth": setting.people.query_probability(top),
         "blended": column(estimates.blended.query_marginals),
         "blended_urls": column(estimates.blended.query_totals),
         "optin": column(estimates.optin.query_totals),
@@ -113,16 +108,16 @@ def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> I
     """Figure 11: how much of a device's budget goes to the query."""
     optin = draw_optin(setting, rng)
     parameters = parameters_of(setting, query_budget_share=point)
-    paper = run_epoch("paper", setting, optin, parameters, rng)
-    sharp = run_epoch("sharp", setting, optin, parameters, rng)
-    groups = {
-        "paper": paper.estimates.blended,
-        "paper, opt-in": paper.estimates.optin,
-        "paper, clients": paper.estimates.client,
-    }
-    for series, group in groups.items():
-        yield from values_of(series, point, scores(paper, setting.people, group))
-    yield from values_of("sharp", point, scores(sharp, setting.people))
+    for profile in setting.profiles:
+        epoch = run_epoch(profile, setting, optin, parameters, rng)
+        groups = {profile: epoch.estimates.blended}
+        if profile == "paper":
+            groups |= {
+                "paper, opt-in": epoch.estimates.optin,
+                "paper, clients": epoch.estimates.client,
+            }
+        for series, group in groups.items():
+            yield from values_of(series, point, scores(epoch, setting.people, group))
 
 
 def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -153,14 +148,14 @@ def _compare(
     list_sizes: Iterable[int],
     rng: np.random.Generator,
     *,
-    epsilon: float = 4.0,
+    epsilon: float | None = None,
     also: Mapping[str, Callable[[SimulatedEpoch], float]] | None = None,
 ) -> Iterator[Value]:
-    """Both profiles at every list size; a list that stays short is counted, not scored.
+    """Each profile at every list size; a list that stays short is counted, not scored.
 
     The paper draws no line where "the desired head list size was not reached".
     """
-    for profile in PROFILES:
+    for profile in setting.profiles:
         for size in list_sizes:
             parameters = parameters_of(setting, epsilon=epsilon, list_size=size)
             epoch = run_epoch(profile, setting, optin, parameters, rng)
@@ -170,7 +165,8 @@ def _compare(
             yield Value(series, x, "found", float(len(epoch.release.head_list.records)))
             if reached:
                 yield from values_of(series, x, scores(epoch, setting.people))
-                yield Value(series, x, "limit_l1_plain", sampling_l1(setting, epoch, rng))
+                if optin.clients is None:  # a log's users are the truth: no sample, no error
+                    yield Value(series, x, "limit_l1_plain", sampling_l1(setting, epoch, rng))
                 for metric, measure in (also or {}).items():
                     yield Value(series, x, metric, measure(epoch))
 
@@ -200,6 +196,7 @@ PAPER_EXPERIMENTS = (
         _top_ten,
         runs=60,
         populations=("aol",),
+        table_runs=10,
     ),
     Experiment(
         "budget_split",
@@ -208,6 +205,7 @@ PAPER_EXPERIMENTS = (
         _budget_split,
         runs=20,
         populations=("aol",),
+        table_runs=10,
     ),
     Experiment(
         "list_of_ten",
@@ -216,7 +214,6 @@ PAPER_EXPERIMENTS = (
         _list_of_ten,
         runs=20,
         populations=("aol",),
-        tables=True,
     ),
     Experiment(
         "optin_share",
@@ -225,7 +222,6 @@ PAPER_EXPERIMENTS = (
         _optin_share,
         runs=10,
         large_runs=6,
-        tables=True,
     ),
     Experiment(
         "epsilon",
@@ -235,7 +231,6 @@ PAPER_EXPERIMENTS = (
         # At small ε a run varies by a third: with fewer, neighbours come out in any order.
         runs=30,
         large_runs=6,
-        tables=True,
         table_runs=10,
     ),
 )

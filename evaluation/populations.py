@@ -1,4 +1,4 @@
-"""The populations of the evaluation: shaped like the paper's two data sets, or read from a table.
+"""The populations of the evaluation: shaped like the paper's two data sets, or read from a file.
 
 The paper's search logs are not public, so two generators replace them. A share of the
 people (`common`) holds a query drawn ∝ rank^−1.05, the exponent of a public table of the same kind
@@ -14,8 +14,8 @@ What runs over many epochs is studied on a third generator (`STEADY`), in which 
 are held by enough people to be found: settings A and B, which differ in size.
 
 Promises: everyone draws independently from `probability`, the truth that estimates are compared
-with; a table's row counts as that many people with one record each.
-Symbols: s = query_exponent, a = url_exponent.
+with; a table's row counts as that many people with one record each. A search log's users are drawn
+without replacement instead (`evaluation.log_people`).
 
 Decision: docs/decisions/0080-populations-of-the-evaluation.md
 """
@@ -24,16 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from blendstream.blender.values.arrays import FloatArray, IntArray
-from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.profiles import PROFILES, SELECTION_SHARES
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.record import Record
+from blendstream.evaluation.log_people import LogPeople
+from blendstream.evaluation.people import People, TablePeople, ZipfPeople
+from blendstream.evaluation.search_logs import LogColumns, LogTally, draw_records_of_users
 from blendstream.evaluation.tables import read_table, table_name
 
 __all__ = [
@@ -46,171 +48,20 @@ __all__ = [
     "Setting",
     "TablePeople",
     "ZipfPeople",
+    "log_setting",
     "table_setting",
 ]
-
-
-class People(Protocol):
-    """Where records are drawn from; they are numbered, and `records` gives their text."""
-
-    def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        """One record number for each of `people`."""
-
-    def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
-        """For each record another click for the same query (it may be the same URL)."""
-
-    def probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record."""
-
-    def query_probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record's query, with any URL."""
-
-    def query(self, records: IntArray) -> IntArray:
-        """The number of each record's query."""
-
-    def top(self, count: int) -> IntArray:
-        """The most probable records, first one first."""
-
-    def records(self, numbers: IntArray) -> list[Record]:
-        """The records' texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ZipfPeople:
-    """P(query of rank i) = common · (i+offset)^−s/Σ + (1−common)/queries, P(j-th URL) ∝ j^−a.
-
-    Record number = query·urls + url. Tens of millions of records, so none is stored: only the
-    running sum over queries is.
-    """
-
-    queries: int
-    common: float = 1.0
-    query_exponent: float = 1.05
-    urls: int = 10
-    url_exponent: float = 2.0
-    offset: float = 0.0
-
-    def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        shared = int(rng.binomial(people, self.common))
-        query = np.concatenate(
-            [
-                np.searchsorted(self._sums()[0], rng.random(shared), side="right"),
-                rng.integers(0, self.queries, size=people - shared),
-            ]
-        )
-        # People with common queries come first; shuffled, so that the order reveals nothing.
-        rng.shuffle(query)
-        return np.asarray(query * self.urls + self._draw_url(people, rng), dtype=np.int64)
-
-    def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
-        again = records // self.urls * self.urls + self._draw_url(len(records), rng)
-        return np.asarray(again, dtype=np.int64)
-
-    def _draw_url(self, people: int, rng: np.random.Generator) -> IntArray:
-        sums = np.cumsum(self._url_shares())
-        sums /= sums[-1]
-        return np.asarray(np.searchsorted(sums, rng.random(people), side="right"), dtype=np.int64)
-
-    def probability(self, records: IntArray) -> FloatArray:
-        return self.query_probability(records) * self._url_shares()[records % self.urls]
-
-    def query_probability(self, records: IntArray) -> FloatArray:
-        rank = records // self.urls + 1 + self.offset
-        shared = self.common * rank**-self.query_exponent / self._sums()[1]
-        return np.asarray(shared + (1 - self.common) / self.queries)
-
-    def query(self, records: IntArray) -> IntArray:
-        return np.asarray(records // self.urls, dtype=np.int64)
-
-    def top(self, count: int) -> IntArray:
-        """The most probable records: all lie among the first `count` queries."""
-        first = np.arange(min(count, self.queries) * self.urls, dtype=np.int64)
-        return first[np.argsort(-self.probability(first), kind="stable")[:count]]
-
-    def records(self, numbers: IntArray) -> list[Record]:
-        """The records' texts, in an order independent of rank, because ties are broken by text."""
-        queries, urls = _scrambled(numbers // self.urls), _scrambled(numbers)
-        return [
-            Record(f"query {query:08x}", f"{url:08x}.example/")
-            for query, url in zip(queries, urls, strict=True)
-        ]
-
-    def _url_shares(self) -> FloatArray:
-        weight = np.arange(1, self.urls + 1, dtype=np.float64) ** -self.url_exponent
-        return np.asarray(weight / weight.sum())
-
-    def _sums(self) -> tuple[FloatArray, float]:
-        return _zipf_sums(self.queries, self.query_exponent, self.offset)
-
-
-def _scrambled(numbers: IntArray) -> list[int]:
-    """Another number for each below 2^32: multiplying by an odd number loses nothing."""
-    scrambled: list[int] = (numbers.astype(np.uint64) * 2_654_435_769 % 2**32).tolist()
-    return scrambled
-
-
-@lru_cache(maxsize=2)
-def _zipf_sums(count: int, exponent: float, offset: float) -> tuple[FloatArray, float]:
-    sums = np.cumsum((np.arange(1, count + 1, dtype=np.float64) + offset) ** -exponent)
-    total = float(sums[-1])
-    sums /= total
-    return sums, total
-
-
-class TablePeople:
-    """A table of (query, url, count): a row means `count` people with that record."""
-
-    def __init__(self, records: Sequence[Record], counts: IntArray) -> None:
-        """Order by query, so that a query's records lie side by side."""
-        order = sorted(range(len(records)), key=lambda i: records[i])
-        self._records = [records[i] for i in order]
-        number: dict[str, int] = {}
-        self._query = np.array(
-            [number.setdefault(record.query, len(number)) for record in self._records]
-        )
-        self._p = counts[np.array(order)] / counts.sum()
-        self._sums = np.cumsum(self._p)
-        self._sums /= self._sums[-1]
-        self._query_p = np.bincount(self._query, weights=self._p)
-        query_sums = np.cumsum(self._query_p)
-        self._query_start = np.concatenate([[0.0], query_sums / query_sums[-1]])
-
-    def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        return self._at(rng.random(people))
-
-    def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
-        query = self._query[records]
-        low, high = self._query_start[query], self._query_start[query + 1]
-        again = self._at(low + (high - low) * rng.random(len(records)))
-        # Rounding can move a draw to the next query; such a draw repeats the click.
-        return np.where(self._query[again] == query, again, records)
-
-    def _at(self, points: FloatArray) -> IntArray:
-        found = np.searchsorted(self._sums, points, side="right")
-        return np.minimum(found, len(self._p) - 1).astype(np.int64)
-
-    def probability(self, records: IntArray) -> FloatArray:
-        return np.asarray(self._p[records], dtype=np.float64)
-
-    def query_probability(self, records: IntArray) -> FloatArray:
-        return np.asarray(self._query_p[self._query[records]], dtype=np.float64)
-
-    def query(self, records: IntArray) -> IntArray:
-        return np.asarray(self._query[records], dtype=np.int64)
-
-    def top(self, count: int) -> IntArray:
-        return np.argsort(-self._p, kind="stable")[:count].astype(np.int64)
-
-    def records(self, numbers: IntArray) -> list[Record]:
-        return [self._records[number] for number in numbers.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A population with the sizes and privacy parameters under which it is studied.
 
-    `list_sizes` are the head-list sizes (M) of the figures; `list_size` is the usual one. `source`
-    tells two populations of one name apart.
+    `list_sizes` are the head-list sizes (M) of the figures; `list_size` is the usual one. An axis
+    of a figure replaces the parameter that it shows. `source` tells two populations of one name
+    apart.
+    Symbols: ε = epsilon, δ = delta, f_O = selection_share (None: the profile's own),
+    f_C = query_budget_share, m_O = records_per_optin_user, m_C = records_per_client.
     """
 
     name: str
@@ -223,6 +74,12 @@ class Setting:
     list_sizes: tuple[int, ...]
     is_table: bool = False
     source: str = "generated"
+    epsilon: float = 4.0
+    selection_share: float | None = None
+    query_budget_share: float = 0.85
+    records_per_optin_user: int = 1
+    records_per_client: int = 1
+    profiles: tuple[str, ...] = PROFILES
 
     @property
     def title(self) -> str:
@@ -238,8 +95,23 @@ class Setting:
         """Whether fewer points of an axis must suffice."""
         return self.is_large or self.is_table
 
-    def scaled(self, scale: float) -> Setting:
-        """The same with `scale` times the users: smaller is faster and noisier."""
+    @property
+    def is_log(self) -> bool:
+        """Return True if the people are the users of a search log."""
+        return isinstance(self.people, LogPeople)
+
+    def selection_share_of(self, profile: str) -> float:
+        """Return f_O: the proportion of the opt-in users who build the head list."""
+        own = self.selection_share
+        return SELECTION_SHARES[profile] if own is None else own
+
+    def scaled(self, scale: float, seed: int = 1) -> Setting:
+        """Multiply the number of users: fewer are faster and noisier. A log cannot have more."""
+        if isinstance(self.people, LogPeople):
+            require(scale <= 1, f"scale must be at most 1 for a log, got {scale}")
+            users = max(1, round(self.people.users * scale))
+            fewer = self.people.sample(users, np.random.default_rng([seed, 0x5A]))
+            return replace(self, people=fewer, users=users)
         return replace(self, users=max(1_000, round(self.users * scale)))
 
 
@@ -281,12 +153,7 @@ def table_setting(path: Path, columns: Sequence[str], *, users: int | None = Non
     A table counts what it counts (votes, births), not people in a search log, so its size is not
     the study's: `users` draws from it are.
     """
-    name = table_name(path)
-    if name in (s.name for s in (AOL, YANDEX, SETTING_A, SETTING_B)):
-        raise ParameterError(
-            f"a table cannot be called {name}, which is the name of a generated population; "
-            f"rename {path}"
-        )
+    name = _name_of(path)
     records, counts = read_table(path, columns)
     total = int(counts.sum())
     chosen = users or min(AOL.users, total)
@@ -302,6 +169,34 @@ def table_setting(path: Path, columns: Sequence[str], *, users: int | None = Non
         is_table=True,
         source=f"columns {','.join(columns)}, sha256 {_digest(records, counts)}",
     )
+
+
+def log_setting(
+    path: Path, columns: LogColumns | None = None, *, records_per_user: int = 1, seed: int = 1
+) -> tuple[Setting, LogTally]:
+    """Read a log's users under the first data set's parameters, and count the log's rows."""
+    name = _name_of(path)
+    log = draw_records_of_users(path, columns, records_per_user=records_per_user, seed=seed)
+    people = LogPeople.of(log.texts)
+    setting = replace(
+        AOL,
+        name=name,
+        label=name,
+        people=people,
+        users=people.users,
+        source=f"log, m_O {records_per_user}, sha256 {people.digest()}",
+    )
+    return setting, log.tally
+
+
+def _name_of(path: Path) -> str:
+    name = table_name(path)
+    if name in (s.name for s in (AOL, YANDEX, SETTING_A, SETTING_B)):
+        raise ParameterError(
+            f"a file cannot be called {name}, which is the name of a generated population; "
+            f"rename {path}"
+        )
+    return name
 
 
 def _digest(records: Sequence[Record], counts: IntArray) -> str:

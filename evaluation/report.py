@@ -8,10 +8,11 @@ from pathlib import Path
 
 from blendstream.blender.profiles import PROFILES
 from blendstream.evaluation.claims import PaperClaim, check_claims
-from blendstream.evaluation.measurements import Measurement
+from blendstream.evaluation.measurements import Measurement, Value
 from blendstream.evaluation.paper_checks import Shown
 from blendstream.evaluation.paper_experiments import TOP_TEN_COLUMNS
 from blendstream.evaluation.populations import Setting
+from blendstream.evaluation.search_logs import LogTally
 from blendstream.evaluation.summary import Mean, Summary
 
 __all__ = ["NO_EVIDENCE", "TOP_TEN", "write_report", "write_top_ten"]
@@ -25,22 +26,30 @@ NO_EVIDENCE = (
 
 
 def write_report(
-    summary: Summary, settings: Mapping[str, Setting], folder: Path, *, evidence: bool = True
+    summary: Summary,
+    settings: Mapping[str, Setting],
+    folder: Path,
+    *,
+    evidence: bool = True,
+    logs: Mapping[str, LogTally] | None = None,
 ) -> Path:
-    """Everything that is a table rather than a curve, but for Figure 9's.
+    """Write everything that is a table rather than a curve, but for Figure 9's.
 
-    Without `evidence` it says so first, and gives no verdict on what the paper says.
+    Without `evidence` it states that first, and gives no verdict on the paper's sentences. `logs`
+    has the counts of rows of each search log.
     """
+    claims = list(_claims(summary, evidence=evidence))
     parts = [
         "# The evaluation in tables",
         *([] if evidence else [NO_EVIDENCE]),
         "Made by `blendstream evaluate`; what the figures show is in the CSV files beside it.\n"
         "± is one standard error of the mean; without it there was one run.",
+        *_read_logs(logs or {}),
         "## Both profiles at ε = 4",
         "\n".join(_headline(summary, settings)),
-        "## What the paper says, and what the `paper` profile shows",
-        "\n".join(_claims(summary, evidence=evidence)),
     ]
+    if len(claims) > 2:  # they are judged on the generated populations
+        parts += ["## What the paper says, and what the `paper` profile shows", "\n".join(claims)]
     if (folder / TOP_TEN).exists():
         parts.append(f"Figure 9's table, the ingredients of ten estimates: [{TOP_TEN}]({TOP_TEN}).")
     path = folder / "report.md"
@@ -48,18 +57,41 @@ def write_report(
     return path
 
 
+def _read_logs(logs: Mapping[str, LogTally]) -> Iterator[str]:
+    """One record per user is drawn from these rows."""
+    if logs:
+        yield "## The logs"
+        yield "\n".join(f"- {name}: {tally.describe()}" for name, tally in logs.items())
+
+
 #: A file of its own: it shows one run, which the CSV files do not keep.
 TOP_TEN = "top_ten.md"
 
 
 def write_top_ten(
-    measurements: Sequence[Measurement], summary: Summary, folder: Path
+    measurements: Sequence[Measurement],
+    summary: Summary,
+    settings: Mapping[str, Setting],
+    folder: Path,
 ) -> Iterator[Path]:
-    """Figure 9 for both profiles, if it was measured."""
-    if any(m.unit.experiment == "top_ten" for m in measurements):
-        tables = (_top_ten(measurements, summary, profile) for profile in PROFILES)
+    """Write Figure 9 for each profile and population for which it was measured."""
+    measured = summary.populations("top_ten")
+    if measured:
+        parts = [_NINE]
+        for population in measured:
+            first = [
+                m.value
+                for m in measurements
+                if (m.unit.experiment, m.unit.population, m.unit.run) == ("top_ten", population, 0)
+            ]
+            if len(measured) > 1:
+                parts.append(f"## {settings[population].title}")
+            parts += [
+                _top_ten(first, summary, population, profile)
+                for profile in settings[population].profiles
+            ]
         path = folder / TOP_TEN
-        path.write_text("\n\n".join([_NINE, *tables]) + "\n", encoding="utf-8")
+        path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
         yield path
 
 
@@ -145,10 +177,10 @@ def _verdict(claim: PaperClaim, shown: Shown) -> str:
     return f"**{shown.verdict}**: {claim.why}" if claim.why else f"**{shown.verdict}**"
 
 
-def _top_ten(measurements: Sequence[Measurement], summary: Summary, profile: str) -> str:
+def _top_ten(first_run: Sequence[Value], summary: Summary, population: str, profile: str) -> str:
     columns: dict[str, dict[float, float]] = {}
-    for unit, value in ((m.unit, m.value) for m in measurements):
-        if unit.experiment == "top_ten" and unit.run == 0 and value.metric == "p":
+    for value in first_run:
+        if value.metric == "p":
             of_profile, column = value.series.split("/")
             if of_profile == profile:
                 columns.setdefault(column, {})[value.x] = value.value
@@ -171,7 +203,7 @@ def _top_ten(measurements: Sequence[Measurement], summary: Summary, profile: str
             cells.append(f"**{text}**" if p > above[name] else text)
             above[name] = p
         lines.append(f"| query {rank} | " + " | ".join(cells) + " |")
-    counted = [summary.at("top_ten", "aol", "regressions", f"{profile}/{n}", 0) for n in names]
+    counted = [summary.at("top_ten", population, "regressions", f"{profile}/{n}", 0) for n in names]
     means = [f"{mean.mean:.2f}" if mean else "" for mean in counted]
     lines.append("| out of order | " + " | ".join(means) + " |")
     return "\n".join(lines)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
 from blendstream.blender.profiles import SELECTION_SHARES, build_head_list
@@ -23,6 +25,7 @@ from blendstream.blender.values.cells import Cells
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
+from blendstream.evaluation.log_people import LogPeople
 from blendstream.evaluation.populations import People, Setting
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_report_counts
@@ -40,6 +43,8 @@ __all__ = [
     "truth_of",
 ]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Optin:
@@ -50,6 +55,8 @@ class Optin:
 
     people: People
     held: IntArray
+    #: Each client's record, where the clients are the other users of a log; else they are drawn.
+    clients: IntArray | None = None
     #: Every record that at least one user holds, by number and by text.
     numbers: IntArray = field(init=False)
     records: list[Record] = field(init=False)
@@ -105,18 +112,23 @@ class SimulatedEpoch:
 def parameters_of(
     setting: Setting,
     *,
-    epsilon: float = 4.0,
+    epsilon: float | None = None,
     list_size: int | None = None,
-    query_budget_share: float = 0.85,
-    records_per_optin_user: int = 1,
+    query_budget_share: float | None = None,
+    records_per_optin_user: int | None = None,
 ) -> PrivacyParameters:
-    """The paper's parameters for this population (Figure 10), with what an experiment changes."""
+    """Return the setting's parameters (by default the paper's, Figure 10), but for those given."""
+
+    def chosen(given: T | None, usual: T) -> T:
+        return usual if given is None else given
+
     return PrivacyParameters(
-        epsilon=epsilon,
+        epsilon=chosen(epsilon, setting.epsilon),
         delta=setting.delta,
-        head_list_cells=setting.list_size if list_size is None else list_size,
-        query_budget_share=query_budget_share,
-        records_per_optin_user=records_per_optin_user,
+        head_list_cells=chosen(list_size, setting.list_size),
+        query_budget_share=chosen(query_budget_share, setting.query_budget_share),
+        records_per_optin_user=chosen(records_per_optin_user, setting.records_per_optin_user),
+        records_per_client=setting.records_per_client,
     )
 
 
@@ -125,17 +137,20 @@ def draw_optin(
     rng: np.random.Generator,
     *,
     share: float | None = None,
-    records_each: int = 1,
+    records_each: int | None = None,
     same_query: float = 0.0,
 ) -> Optin:
-    """Draw the opt-in users' records.
+    """Draw the opt-in users' records; a log's users keep those that were drawn from their clicks.
 
     With `records_each` > 1, each further record of a person is a click for the query of one of
     their earlier records with probability `same_query`, and otherwise a fresh draw: every single
     record still follows the population.
     """
     users = round(setting.users * (setting.optin_share if share is None else share))
-    return Optin(setting.people, draw_records(setting.people, users, records_each, same_query, rng))
+    if isinstance(setting.people, LogPeople):
+        return Optin(setting.people, *setting.people.divide(users, rng))
+    each = setting.records_per_optin_user if records_each is None else records_each
+    return Optin(setting.people, draw_records(setting.people, users, each, same_query, rng))
 
 
 def draw_records(
@@ -168,9 +183,12 @@ def release_head_list(
     optin: Optin,
     parameters: PrivacyParameters,
     rng: np.random.Generator,
+    *,
+    selection_share: float | None = None,
 ) -> OptinRelease:
-    """The opt-in group's part of an epoch, with the f_O that suits the profile."""
-    counts = optin.counts(SELECTION_SHARES[profile])
+    """Build the opt-in group's part of an epoch, by default with the profile's own f_O."""
+    own = SELECTION_SHARES[profile] if selection_share is None else selection_share
+    counts = optin.counts(own)
     return build_head_list(profile, counts, parameters, SimulatedNoise(rng))
 
 
@@ -187,12 +205,40 @@ def run_epoch(
 
     `differing` gives the clients' cell probabilities, where they are not to be the truth.
     """
-    release = release_head_list(profile, optin, parameters, rng)
-    truth = truth_of(setting.people, release.head_list.cells, optin.number)
+    release = release_head_list(
+        profile, optin, parameters, rng, selection_share=setting.selection_share
+    )
+    cells = release.head_list.cells
+    truth = truth_of(setting.people, cells, optin.number)
     clients = setting.users - optin.users
-    holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)
+    if optin.clients is None:
+        holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)
+    else:
+        holders = _holders(setting.people, cells, truth.listed, optin.clients)
     reports = draw_report_counts(randomizer_for(release.head_list), holders, rng)
     return SimulatedEpoch(release, estimate_epoch(release, reports, clients), truth)
+
+
+def _holders(people: People, cells: Cells, listed: IntArray, records: IntArray) -> IntArray:
+    """Count in which cell each of these records is: its own, its query's ⟨q,⋆⟩ or ⟨⋆,⋆⟩."""
+    cell = np.full(len(records), len(cells) - 1, dtype=np.int64)
+    if cells.query_wildcards and len(listed):
+        queries, first = np.unique(people.query(listed), return_index=True)
+        place, found = _places(queries, people.query(records))
+        wildcard = len(listed) + cells.query_of_cell[: len(listed)][first]
+        cell[found] = wildcard[place[found]]
+    order = np.argsort(listed)
+    place, found = _places(listed[order], records)
+    cell[found] = order[place[found]]
+    return np.bincount(cell, minlength=len(cells)).astype(np.int64)
+
+
+def _places(within: IntArray, numbers: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Return each number's place in a sorted array, and whether it is there."""
+    if not len(within):
+        return np.zeros(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(within, numbers), len(within) - 1)
+    return place, within[place] == numbers
 
 
 def truth_of(people: People, cells: Cells, number: dict[Record, int]) -> Truth:

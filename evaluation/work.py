@@ -22,8 +22,9 @@ from typing import NamedTuple, TextIO
 from blendstream.evaluation.experiment import Experiment
 from blendstream.evaluation.measurements import Measurements, Unit, Value, generator_for
 from blendstream.evaluation.populations import Setting
+from blendstream.evaluation.progress import ProgressBar, describe_seconds
 
-__all__ = ["compute", "describe_seconds", "plan"]
+__all__ = ["compute", "plan"]
 
 Kind = tuple[str, str]
 
@@ -111,44 +112,27 @@ def _drop(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(cancel_futures=True)
 
 
-def describe_seconds(seconds: float) -> str:
-    """A length of time for people.
-
-    >>> describe_seconds(40), describe_seconds(200), describe_seconds(9000)
-    ('40 seconds', '3 minutes', '2.5 hours')
-    """
-    if seconds < 90:
-        return f"{max(1, round(seconds))} seconds"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours"
-
-
 class _Progress:
-    """One line, rewritten on a terminal, now and then a new one elsewhere."""
+    """The bar of an evaluation: units computed, and an estimate of the time left."""
 
     def __init__(self, total: int, out: TextIO) -> None:
-        self._total, self._out = total, out
-        self._done, self._shown = 0, 0.0
+        self._done, self._total, self._out = 0, total, out
+        self._bar = ProgressBar(total, out)
         self.guess: Callable[[int], float] | None = None
         self.processes = 1
 
     def step(self, unit: Unit) -> None:
         self._done += 1
-        terminal = self._out.isatty()
-        now = time.monotonic()
-        if now - self._shown < (0.2 if terminal else 30):
-            return
-        self._shown = now
         left = ""
         if self.guess is not None:
             left = f", about {describe_seconds(self.guess(self._done) / self.processes)} to go"
-        text = f"{self._done}/{self._total} {unit.experiment} on {unit.population}{left}"
-        print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=self._out)
-        self._out.flush()
+        self._bar.show(
+            self._done,
+            f"{self._done}/{self._total} {unit.experiment} on {unit.population}{left}",
+        )
 
     def finish(self, then: str = "") -> None:
-        print("\r\033[K" if self._out.isatty() else "", end="", file=self._out)
+        self._bar.clear()
         print(f"{self._done} units computed{then}", file=self._out)
 
 

@@ -3,9 +3,13 @@
 Simulates whole epochs on populations whose truth is known, with the functions that the service
 calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does
 not show (list size by selector and over epochs, coverage of intervals, the agreement test, the
-limit without privacy, several records a user, thirty epochs under one budget). Writes
+limit without privacy, several records per user, thirty epochs under one budget). Writes
 measurements.csv, one CSV per experiment, SVG and PNG in a light and a dark theme, and report.md:
 the paper's claims beside what we see.
+
+With --log the people are the users of a search log: one record per user is drawn at random from
+the user's clicks, users are divided at random into opt-in users and clients, and the truth is the
+distribution of the drawn records. No query and no URL of a log is printed or written.
 
 Stop it whenever you like: the same command continues where it stopped.
 
@@ -13,6 +17,8 @@ Stop it whenever you like: the same command continues where it stopped.
   blendstream evaluate                                everything; says how long it will take
   blendstream evaluate --only epsilon,limit --runs 5  some of it, quicker and rougher
   blendstream evaluate --table clicks.tsv.gz --columns query,url,count
+  blendstream evaluate --log user-ct-test-collection-01.txt.gz --epsilon 2
+  blendstream evaluate --log clicks.csv --log-columns person,search,link --runs 5
 """
 
 from __future__ import annotations
@@ -26,20 +32,21 @@ from pathlib import Path
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.evaluation.drawing import require_matplotlib
 from blendstream.evaluation.experiment import Experiment
-from blendstream.evaluation.figures import draw_all
+from blendstream.evaluation.figures import draw_all, without_lines
 from blendstream.evaluation.measurements import Measurements
 from blendstream.evaluation.over_time_experiments import OVER_TIME_EXPERIMENTS
 from blendstream.evaluation.own_experiments import OWN_EXPERIMENTS
 from blendstream.evaluation.paper_experiments import PAPER_EXPERIMENTS
-from blendstream.evaluation.populations import (
-    AOL,
-    SETTING_A,
-    SETTING_B,
-    YANDEX,
-    Setting,
-    table_setting,
-)
+from blendstream.evaluation.populations import Setting
 from blendstream.evaluation.report import write_report, write_top_ten
+from blendstream.evaluation.run_options import (
+    add_parameters,
+    add_populations,
+    changed_parameters,
+    check_measured,
+    populations_of,
+    unmeasured,
+)
 from blendstream.evaluation.summary import Summary
 from blendstream.evaluation.work import compute, plan
 from blendstream.streams.version import version_of
@@ -64,19 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", metavar="NAMES", help="some experiments, by comma: " + ", ".join(_names())
     )
-    parser.add_argument(
-        "--populations", default="aol,yandex,setting-a,setting-b", metavar="NAMES",
-        help="generated populations, by comma: aol, yandex, setting-a, setting-b (default: all "
-        "four), none",
-    )  # fmt: skip
-    parser.add_argument(
-        "--table", type=Path, action="append", default=[], metavar="FILE",
-        help="a population from a TSV or CSV with a heading (.gz is read too); may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--columns", action="append", default=[], metavar="QUERY,URL,COUNT",
-        help="the table's columns, one --columns for each --table",
-    )  # fmt: skip
+    add_populations(parser)
+    add_parameters(parser)
     parser.add_argument("--runs", type=int, metavar="N", help="repetitions of every point")
     parser.add_argument(
         "--scale", type=float, metavar="X",
@@ -101,22 +97,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Compute what is missing, then write tables and figures of all that is there."""
     require_matplotlib()
     experiments = _chosen(arguments.only)
-    settings = {setting.name: setting for setting in _settings(arguments)}
+    scale = _scale(arguments)
+    chosen, logs = populations_of(arguments, scale=scale, few=arguments.smoke)
+    settings = {setting.name: setting for setting in chosen}
     runs = arguments.runs or (SMOKE_RUNS if arguments.smoke else None)
     require(
         arguments.runs is None or arguments.runs >= 1,
         f"runs must be at least 1, got {arguments.runs}",
     )
     require(arguments.processes >= 1, f"processes must be at least 1, got {arguments.processes}")
+    if arguments.only is not None:
+        check_measured(experiments, chosen)
     if arguments.publish is not None:
         _can_publish(arguments.publish, settings)
+    for name, tally in logs.items():
+        print(f"{name}: {tally.describe()}")
+    print("".join(f"{line}\n" for line in unmeasured(experiments, chosen)), end="")
     units = plan(
         experiments, settings.values(), runs, points=SMOKE_POINTS if arguments.smoke else None
     )
     out: Path = arguments.out or Path("evaluation-smoke" if arguments.smoke else "evaluation")
     measurements = Measurements(
         out / "measurements.csv",
-        f"seed {arguments.seed}, scale {_scale(arguments):g}, version {version_of('blendstream')}",
+        f"seed {arguments.seed}, scale {scale:g}, version {version_of('blendstream')}"
+        + changed_parameters(arguments),
         {setting.name: setting.source for setting in settings.values()},
     )
     if not arguments.draw_only:
@@ -133,11 +137,13 @@ def run(arguments: argparse.Namespace) -> int:
     ordered = [m for m in measurements if m.unit in place]
     ordered.sort(key=lambda m: place[m.unit])
     summary = Summary(ordered)
-    data = [*summary.write(out), *write_top_ten(ordered, summary, out)]
+    data = [*summary.write(out), *write_top_ten(ordered, summary, settings, out)]
     evidence = not arguments.smoke
-    report = write_report(summary, settings, out, evidence=evidence)
+    report = write_report(summary, settings, out, evidence=evidence, logs=logs)
     written = [*data, report, *draw_all(summary, settings, out)]
     print(f"{len(written)} files in {out}: {_kinds(written)}")
+    for name in without_lines(summary, settings):
+        print(f"{name} is not drawn: in fewer than half of the runs a list got that long")
     if arguments.publish is not None:
         _publish(data, settings, arguments.publish, evidence=evidence)
     if not evidence:
@@ -200,34 +206,3 @@ def _scale(arguments: argparse.Namespace) -> float:
         "and figures have nothing to show",
     )
     return scale
-
-
-def _settings(arguments: argparse.Namespace) -> list[Setting]:
-    generated = (AOL, YANDEX, SETTING_A, SETTING_B)
-    made: dict[str, list[Setting]] = {s.name: [s] for s in generated} | {"none": []}
-    names = arguments.populations.split(",")
-    unknown = [name for name in names if name not in made]
-    if unknown:
-        raise ParameterError(
-            f"--populations knows {', '.join(made)}; it does not know {', '.join(unknown)}"
-        )
-    if len(arguments.table) != len(arguments.columns):
-        raise ParameterError(
-            "each --table needs one --columns QUERY,URL,COUNT, got "
-            f"{len(arguments.table)} and {len(arguments.columns)}"
-        )
-    settings = [setting for name in names for setting in made[name]]
-    if arguments.smoke:
-        settings = [setting for setting in settings if setting in (AOL, SETTING_A)]
-    for path, columns in zip(arguments.table, arguments.columns, strict=True):
-        settings.append(table_setting(path, [c.strip() for c in columns.split(",")]))
-    if not settings:
-        raise ParameterError("nothing to evaluate: name a population or a --table")
-    called = [setting.name for setting in settings]
-    twice = sorted({name for name in called if called.count(name) > 1})
-    if twice:
-        raise ParameterError(
-            f"two populations are called {', '.join(twice)}; a table is called like its file "
-            "without the endings: name each once, or rename one"
-        )
-    return [setting.scaled(_scale(arguments)) for setting in settings]

@@ -19,7 +19,9 @@ from blendstream.agents.cli import main
 from blendstream.agents.commands.evaluate import EXPERIMENTS
 from blendstream.evaluation.claims import CLAIMS
 from blendstream.evaluation.figures import FIGURES
+from blendstream.evaluation.paper_experiments import PAPER_EXPERIMENTS
 from blendstream.evaluation.report import NO_EVIDENCE
+from tests.evaluation.aol_log import write_aol_log
 
 #: Some 25 s of one core; this is for machines that have many other things to do.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -174,6 +176,91 @@ def test_a_table_is_a_population_of_its_own(tmp_path: Path) -> None:
     assert "clicks" in (out / "list_of_ten.csv").read_text(encoding="utf-8")
 
 
+def test_the_top_ten_and_the_budget_split_of_a_table_are_measured(tmp_path: Path) -> None:
+    """They once wrote empty tables, without a word."""
+    table = a_table(tmp_path / "clicks.csv")
+    options = ["--populations", "none", "--only", "top_ten,budget_split", "--smoke"]
+
+    assert evaluate(tmp_path / "out", *table, *options) == 0
+    for name in ("top_ten", "budget_split"):
+        assert "clicks,paper" in (tmp_path / "out" / f"{name}.csv").read_text(encoding="utf-8")
+
+
+def test_an_experiment_that_a_population_cannot_have_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty table would look like a result."""
+    table = a_table(tmp_path / "clicks.csv")
+    options = ["--populations", "none", "--only", "weights,epsilon"]
+
+    assert evaluate(tmp_path / "out", *table, *options) == 1
+    assert (
+        "weights cannot be measured on clicks: its question does not depend on the data, so it is "
+        "measured on one generated population" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def of_a_log(tmp_path_factory: pytest.TempPathFactory) -> SmokeRun:
+    """All figures, from a file in the AOL release's format, with parameters of one's own."""
+    folder, told, said = tmp_path_factory.mktemp("log"), io.StringIO(), io.StringIO()
+    write_aol_log(folder / "searches.txt.gz")
+    options = ["--smoke", "--scale", "1", "--list-size", "2,3", "--optin-share", "0.4"]
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(said):
+        assert evaluate(folder / "out", "--log", str(folder / "searches.txt.gz"), *options) == 0
+    return SmokeRun(folder / "out", told.getvalue(), said.getvalue())
+
+
+def test_a_log_has_every_figure_of_the_paper(of_a_log: SmokeRun) -> None:
+    """Figures 9 and 11 to 16, in one command."""
+    for experiment in PAPER_EXPERIMENTS:
+        with (of_a_log.out / f"{experiment.name}.csv").open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert {row["population"] for row in rows} == {"searches"}
+        assert {row["series"].split(",")[0].split("/")[0] for row in rows} == {"paper", "sharp"}
+    drawn = {path.name for path in of_a_log.out.glob("figure-*-light.svg")}
+    assert {name[:9] for name in drawn} == {f"figure-{n}" for n in (11, 12, 13, 14, 15, 16)}
+    assert "| query 10 |" in (of_a_log.out / "top_ten.md").read_text(encoding="utf-8")
+
+
+def test_a_logs_rows_are_accounted_for_and_what_it_cannot_have_is_said(of_a_log: SmokeRun) -> None:
+    """With the lines of malformed rows, in the report too; no text of the log is in any file."""
+    rows = r"searches: [\d ]+ rows: [\d ]+ clicks of 2 001 users; skipped: [\d ]+ rows without a"
+    malformed = r"3 malformed \(line \d+: it must have 5 columns, got 6; line \d+: "
+    report = (of_a_log.out / "report.md").read_text(encoding="utf-8")
+    for text in (of_a_log.said, report):
+        assert re.search(rows, text)
+        assert re.search(malformed, text)
+    assert (
+        "searches: no over_time: it needs every person's records of thirty epochs; a log has one "
+        "per user" in of_a_log.said
+    )
+    assert "to go" in of_a_log.told
+    for path in of_a_log.out.iterdir():
+        if path.suffix != ".png":
+            text = path.read_text(encoding="utf-8")
+            assert not any(word in text for word in ("question", "strasse", "busy", ".example"))
+
+
+def test_a_log_may_have_columns_and_parameters_of_its_own(tmp_path: Path) -> None:
+    """One profile, m_O above 1 and another ε; what is measured with others is not mixed in."""
+    lines = [f"{i},thing {i % 5},{i % 5}.example" for i in range(3_000)]
+    (tmp_path / "my.csv").write_text("\n".join(["person,search,link", *lines]), encoding="utf-8")
+    out = tmp_path / "out"
+    options = [
+        "--log", str(tmp_path / "my.csv"), "--log-columns", "person,search,link", "--smoke",
+        "--scale", "1", "--only", "top_ten", "--epsilon", "2", "--delta", "1e-6",
+    ]  # fmt: skip
+    own = ["--profiles", "sharp", "--records-per-optin-user", "2", "--selection-share", "0.8"]
+
+    assert evaluate(out, *options, *own) == 0
+    assert "paper" not in (out / "top_ten.csv").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--epsilon", "much"])
+    assert evaluate(out, *options) == 1
+
+
 def test_two_tables_of_one_name_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,11 +286,20 @@ def test_what_was_not_drawn_is_not_announced(
     [
         (["--only", "figure12"], "it does not know figure12"),
         (["--populations", "bing"], "it does not know bing"),
-        (["--populations", "none"], "name a population or a --table"),
+        (["--populations", "none"], "name a population, a --table or a --log"),
         (["--table", "a.csv"], "each --table needs one --columns"),
         (["--table", "a.csv", "--columns", "q,u,n"], "cannot read the table a.csv"),
         (["--runs", "-1"], "runs must be at least 1"),
         (["--scale", "-2"], "scale must lie in"),
+        (["--log", "a.txt"], "cannot read the log a.txt: No such file"),
+        (["--log", "a.txt", "--log-columns", "user,query"], "must name three or four columns"),
+        (["--log", "a.txt", "--log-columns", "a,b,c", "--log-columns", "a,b,c"], "got 2 and 1"),
+        (["--epsilon", "0"], "epsilon must be finite and above 0"),
+        (["--optin-share", "1"], "--optin-share must lie between 0 and 1, got 1"),
+        (["--list-size", "0,10"], "--list-size must be at least 1, got 0"),
+        (["--selection-share", "2"], "--selection-share must lie in (0, 1], got 2"),
+        (["--profiles", "paper,best"], "--profiles knows paper, sharp, got best"),
+        (["--records-per-optin-user", "3"], "above 1 needs --profiles sharp: Theorem 1"),
         (["--scale", "0.05"], "scale must lie in [0.1, 100], got 0.05; with fewer people"),
     ],
 )

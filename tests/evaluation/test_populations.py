@@ -137,7 +137,7 @@ def test_a_table_does_not_replace_a_generated_population(tmp_path: Path) -> None
     """The paper's sentences would be judged by somebody's aol.csv."""
     path = write(tmp_path / "aol.csv", "query,url,n\na,x,1000\n")
 
-    with pytest.raises(ParameterError, match="a table cannot be called aol"):
+    with pytest.raises(ParameterError, match="a file cannot be called aol"):
         table_setting(path, ["query", "url", "n"])
 
 
