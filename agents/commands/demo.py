@@ -42,11 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_people(parser: argparse.ArgumentParser, *, people: int) -> None:
+def add_people(
+    parser: argparse.ArgumentParser, *, people: int | None, usually: str = "%(default)s"
+) -> None:
     """Add who takes part: how many, how many of them opted in, and what they search for."""
     parser.add_argument(
         "--people", type=within(int, 1), default=people, metavar="N",
-        help="who search in each epoch; default: %(default)s",
+        help=f"who search in each epoch; default: {usually}",
     )  # fmt: skip
     parser.add_argument(
         "--optin", type=within(float, 0, 1), default=0.10, metavar="SHARE",

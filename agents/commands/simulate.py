@@ -1,12 +1,18 @@
-"""Send a population of simulated people to a running service: the demo's, with their habits.
+"""Send a population of simulated people to a running service: the demo's, or a search log's users.
 
     export TOKEN=$(blendstream tokens add trial-app --file tokens.txt)
     blendstream simulate --server http://127.0.0.1:8080
+    blendstream simulate --log clicks.tsv.gz --speed 3600 --save replay.json
 
 The application's token is read from the variable TOKEN, or from a file with --token-file: every
 user of a machine can read command lines.
 Opt-in users search in each window, and devices report on each head list, through the public API.
 Prints each epoch that is published. Never point it at a service that people use: it invents users.
+
+With --log each user of a search log is an opt-in user or a device. An epoch's window is a window of
+the log, --speed times as long; each user has one record in it, drawn from the clicks, or none. When
+the log has ended, the published epochs are printed and saved beside the truth. No query and no URL
+is printed; the file has those that the service published.
 """
 
 from __future__ import annotations
@@ -14,17 +20,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from blendstream.agents.commands.demo import add_people, within
+from blendstream.agents.commands.simulate_log import add_log_arguments, read_log
 from blendstream.blender.values.errors import BlenderError
 from blendstream.streams.settings.private_files import exposed
 
+if TYPE_CHECKING:
+    from blendstream.agents.local.demo.log_replay import LogClicks
+
 __all__ = ["add_arguments", "run"]
 
-_LOOK_EVERY_S = 0.5
+_PEOPLE = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs", type=within(int, 1), metavar="N", help="end after N epochs with estimates"
     )
-    add_people(parser, people=10_000)
+    add_people(parser, people=None, usually=f"{_PEOPLE}; with --log all of its users")
+    add_log_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     from blendstream.agents.local.demo.run import first_error  # noqa: PLC0415 - for --help's sake
 
     token = _token(arguments.token_file)
+    clicks = None if arguments.log is None else read_log(arguments)
     try:
-        asyncio.run(_course(arguments, token))
+        asyncio.run(_course(arguments, token, clicks))
     except KeyboardInterrupt:
         pass
     except BaseExceptionGroup as errors:
@@ -80,78 +91,21 @@ def _token(file: Path | None) -> str:
     return token
 
 
-async def _course(arguments: argparse.Namespace, token: str) -> None:
+async def _course(arguments: argparse.Namespace, token: str, clicks: LogClicks | None) -> None:
     import httpx  # noqa: PLC0415 - for --help's sake
 
+    from blendstream.agents.local.demo.log_comparison import replay  # noqa: PLC0415
+    from blendstream.agents.local.demo.log_replay import LogReplay  # noqa: PLC0415
+    from blendstream.agents.local.demo.participation import take_part  # noqa: PLC0415
     from blendstream.agents.local.demo.population import Population  # noqa: PLC0415
 
     async with httpx.AsyncClient(
         base_url=arguments.server.rstrip("/"), timeout=30, limits=httpx.Limits(max_connections=8)
-    ) as http, asyncio.TaskGroup() as tasks:  # fmt: skip
-        people = Population(
-            http,
-            token,
-            people=arguments.people,
-            optin_share=arguments.optin,
-            seed=arguments.seed,
-        )
-        shown: set[int] = set()
-        said, with_estimates = "", 0
-        while arguments.epochs is None or with_estimates < arguments.epochs:
-            try:
-                states = (await http.get("/v1/epochs")).raise_for_status().json()
-                await people.act(states, tasks)
-                now = _now(states, people)
-                with_estimates += await _show_published(http, states, people, shown)
-            except httpx.HTTPError as error:
-                now = f"waiting for the gateway at {http.base_url} ({type(error).__name__}) ..."
-            if now != said:
-                said = now
-                print(said, flush=True)
-            await asyncio.sleep(_LOOK_EVERY_S)
-        people.stop()
-
-
-def _now(states: Any, people: Any) -> str:
-    """What happens now, without numbers that change all the time."""
-    if states["paused"] is not None:
-        return f"paused: {states['paused']['detail']}"
-    collecting = states["collecting"]
-    if collecting is None:
-        return "no epoch is open; are the jobs running?"
-    epoch, window = collecting["epoch"], people.windows.get(collecting["epoch"])
-    length_s = collecting["window_end_s"] - collecting["window_start_s"]
-    if window is None:
-        at = _clock(collecting["window_end_s"])
-        return f"epoch {epoch}: too little of its window is left; people search in the next, {at}"
-    due = _clock(collecting["window_end_s"] + length_s)
-    return (
-        f"epoch {epoch}: {len(window.optin):,} opt-in users search, {len(window.clients):,} "
-        f"devices report in the next window; its results are due soon after {due}"
-    )
-
-
-def _clock(time_s: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(time_s))
-
-
-async def _show_published(http: Any, states: Any, people: Any, shown: set[int]) -> int:
-    """Print what was published of epochs that these people took part in; how many have results."""
-    with_estimates = 0
-    for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):
-        epoch = int(state["epoch"])
-        if state["state"] != "published" or epoch in shown or not people.windows.get(epoch):
-            continue
-        answer = await http.get(f"/v1/estimates/{epoch}")
-        if answer.status_code != 200:
-            continue
-        shown.add(epoch)
-        document = answer.json()
-        took_part = document["participants"]
-        text = ", ".join(document["reasons"]) or (
-            f"{took_part['selection'] + took_part['estimation']:,} opt-in users, "
-            f"{took_part['clients']:,} devices, {len(document['records'])} cells"
-        )
-        print(f"epoch {epoch} published, {document['outcome']}: {text}", flush=True)
-        with_estimates += document["outcome"] != "empty"
-    return with_estimates
+    ) as http:
+        who = {"optin_share": arguments.optin, "seed": arguments.seed}
+        if clicks is None:
+            people = Population(http, token, people=arguments.people or _PEOPLE, **who)
+            await take_part(http, people, epochs=arguments.epochs)
+        else:
+            users = LogReplay(http, token, clicks, speed=arguments.speed, **who)
+            await replay(http, users, arguments.save, epochs=arguments.epochs)

@@ -8,8 +8,9 @@ that there is a trend to see; the tail makes up for them, and every other record
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.cells import Cells
 from blendstream.blender.values.record import Record
 
-__all__ = ["FALLING", "NO_RECORD", "RISING", "Crowd", "Window"]
+__all__ = ["FALLING", "NO_RECORD", "RISING", "Crowd", "Searched", "Window"]
 
 #: In place of a record's number. As an index it means the last place, which is kept for ⋆.
 NO_RECORD = -1
@@ -42,6 +43,17 @@ RISING, FALLING = "cinema tonight", "news today"
 #: more than their intervals, and the rising one stays below the tail that it is taken from.
 _CHANGE = 1.5
 _CHANGES = 4
+
+
+class Searched(Protocol):
+    """The records that people of a window have, by number."""
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The texts."""
+
+    def cell_of_number(self, cells: Cells) -> IntArray:
+        """Return the cell of each record; the last place is ⟨⋆,⋆⟩."""
 
 
 class Crowd:

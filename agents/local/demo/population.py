@@ -8,36 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import numpy as np
 
-from blendstream.agents.local.demo.people import Crowd, Window
+from blendstream.agents.local.demo.people import Crowd, Searched, Window
 from blendstream.agents.local.demo.senders import BatchSender
 from blendstream.streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["Population", "time_to_search"]
+__all__ = ["Participants", "Population", "time_to_search"]
 
 
-class Population:
-    """So many opt-in users and devices; `act` lets them do what is due."""
+class Participants(ABC):
+    """People who search in every window and report on every head list; `act` does what is due."""
 
-    def __init__(
-        self, http: httpx.AsyncClient, token: str, *, people: int, optin_share: float, seed: int
-    ) -> None:
+    def __init__(self, http: httpx.AsyncClient, token: str) -> None:
         self._http = http
-        self._optin = round(people * optin_share)
-        self._clients = people - self._optin
-        #: Decides what people search for, and nothing else.
-        self.rng = np.random.default_rng(seed)
-        self.crowd = Crowd()
         self.sender = BatchSender(http, token)
+        #: Nobody will search any more.
+        self.finished = False
         #: What was searched for, by epoch; `None` where it was too late to begin.
         self.windows: dict[int, Window | None] = {}
+        self._searched: dict[int, Searched] = {}
         self._reported: set[str] = set()
         self._sending: list[asyncio.Task[None]] = []
+
+    @abstractmethod
+    def _next_window(self, collecting: Mapping[str, Any]) -> tuple[Searched, Window] | None:
+        """Draw what people search for in this epoch; `None`: nobody searches any more."""
 
     async def act(self, states: Any, tasks: asyncio.TaskGroup) -> Window | None:
         """Begin what is due, in `tasks`; the window that people began to search in, if any."""
@@ -58,10 +59,13 @@ class Population:
         if over_s is None:
             self.windows[now["epoch"]] = None
             return None
-        before = sum(window is not None for window in self.windows.values())
-        window = self.crowd.window(self._optin, self._clients, self.rng, before)
-        self.windows[now["epoch"]] = window
-        searching = self.sender.send_optin(self.crowd, window.optin, now["epoch"], over_s)
+        drawn = self._next_window(now)
+        if drawn is None:
+            self.windows[now["epoch"]] = None
+            return None
+        searched, window = drawn
+        self._searched[now["epoch"]], self.windows[now["epoch"]] = searched, window
+        searching = self.sender.send_optin(searched, window.optin, now["epoch"], over_s)
         self._sending.append(tasks.create_task(searching))
         return window
 
@@ -76,9 +80,31 @@ class Population:
         self._reported.add(document.id)
         left = max(0.5, (document.reports_until_s - time.time()) * 0.8)
         reporting = self.sender.send_reports(
-            document.head_list, document.id, self.crowd, window.clients, left
+            document.head_list,
+            document.id,
+            self._searched[document.epoch],
+            window.clients,
+            left,
         )
         self._sending.append(tasks.create_task(reporting))
+
+
+class Population(Participants):
+    """So many opt-in users and devices with the demo's habits."""
+
+    def __init__(
+        self, http: httpx.AsyncClient, token: str, *, people: int, optin_share: float, seed: int
+    ) -> None:
+        super().__init__(http, token)
+        self._optin = round(people * optin_share)
+        self._clients = people - self._optin
+        #: Decides what people search for, and nothing else.
+        self.rng = np.random.default_rng(seed)
+        self.crowd = Crowd()
+
+    def _next_window(self, _collecting: Mapping[str, Any]) -> tuple[Crowd, Window]:
+        before = sum(window is not None for window in self.windows.values())
+        return self.crowd, self.crowd.window(self._optin, self._clients, self.rng, before)
 
 
 def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from blendstream.agents.local.demo.people import NO_RECORD, Crowd, Window
+from blendstream.agents.local.demo.people import NO_RECORD, Crowd, Searched, Window
 from blendstream.agents.local.process_guard import StackError
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.arrays import IntArray
@@ -49,11 +49,13 @@ class BatchSender:
     optin: Sent = field(default_factory=Sent)
     reports: Sent = field(default_factory=Sent)
 
-    async def send_optin(self, crowd: Crowd, numbers: IntArray, epoch: int, over_s: float) -> None:
+    async def send_optin(
+        self, searched: Searched, numbers: IntArray, epoch: int, over_s: float
+    ) -> None:
         """Every opt-in user's record of window `epoch`, or none, spread over `over_s` seconds."""
         entries = []
         for person, number in enumerate(numbers.tolist()):
-            query, url = (None, None) if number == NO_RECORD else crowd.records[number]
+            query, url = (None, None) if number == NO_RECORD else searched.records[number]
             who = {"epoch": epoch, "user_id": f"person-{person}", "slot": 0}
             entries.append({**who, "query": query, "url": url})
         headers = {"authorization": f"Bearer {self.token}"}
@@ -63,7 +65,7 @@ class BatchSender:
         self,
         head_list: HeadList,
         head_list_id: str,
-        crowd: Crowd,
+        searched: Searched,
         numbers: IntArray,
         over_s: float,
     ) -> None:
@@ -71,7 +73,7 @@ class BatchSender:
         randomizer = randomizer_for(head_list)
         # Never the people's generator: a seed that is known would tell what each device holds.
         rng = np.random.default_rng()
-        cells = crowd.cell_of_number(head_list.cells)[numbers]
+        cells = searched.cell_of_number(head_list.cells)[numbers]
         answers = [
             randomizer.answer_batch(cells, rng).tolist()
             for _ in range(head_list.randomizer.answers)

@@ -329,7 +329,7 @@ def test_simulate_takes_its_token_from_a_private_file_or_the_environment_never_f
 
     used: list[str] = []
 
-    async def course(_arguments: object, token: str) -> None:
+    async def course(_arguments: object, token: str, _clicks: object) -> None:
         used.append(token)
 
     monkeypatch.setattr(simulate, "_course", course)
