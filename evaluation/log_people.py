@@ -14,7 +14,7 @@ import numpy as np
 
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import require
-from blendstream.evaluation.people import TablePeople
+from blendstream.evaluation.distributions import TablePeople
 from blendstream.evaluation.search_logs import record_of
 
 __all__ = ["LogPeople"]

@@ -33,8 +33,8 @@ from blendstream.blender.profiles import PROFILES, SELECTION_SHARES
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.record import Record
+from blendstream.evaluation.distributions import People, TablePeople, ZipfPeople
 from blendstream.evaluation.log_people import LogPeople
-from blendstream.evaluation.people import People, TablePeople, ZipfPeople
 from blendstream.evaluation.search_logs import LogColumns, LogTally, draw_records_of_users
 from blendstream.evaluation.tables import read_table, table_name
 

@@ -97,7 +97,11 @@ SHOWN_BY = {
     },
     "evaluation.md": {
         "pip": "test_the_evaluation_brings_the_server_it_evaluates",
+        "blendstream evaluate --log": "test_a_log_may_have_columns_and_parameters_of_its_own",
         "blendstream evaluate": "test_the_smoke_run_measures_every_experiment",
+        "blendstream simulate --log": (
+            "test_a_log_is_replayed_through_a_service_and_compared_with_its_truth"
+        ),
         # The whole grid takes hours: a test holds the page to what it wrote.
         "python -m bench.blend_grid": "test_the_pages_tables_are_the_csv_files",
     },

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 
 from blendstream.agents.local.demo.people import NO_RECORD, Window
-from blendstream.agents.local.demo.population import Participants
+from blendstream.agents.local.demo.population import SimulatedPeople
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.cells import Cells
 from blendstream.blender.values.record import Record
@@ -59,7 +59,7 @@ class LogWindow:
     searchers: int
 
 
-class LogReplay(Participants):
+class LogReplay(SimulatedPeople):
     """A log's users as opt-in users and devices of one service."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from blendstream.agents.local.demo.population import Participants
+from blendstream.agents.local.demo.population import SimulatedPeople
 
 __all__ = ["take_part"]
 
@@ -21,7 +21,7 @@ _WAITING_WINDOWS = 6
 
 async def take_part(
     http: httpx.AsyncClient,
-    people: Participants,
+    people: SimulatedPeople,
     *,
     epochs: int | None,
     published: Callable[[Mapping[str, Any]], None] = lambda _document: None,
@@ -53,7 +53,7 @@ async def take_part(
         people.stop()
 
 
-def _awaited(states: Any, people: Participants, shown: set[int]) -> Iterator[int]:
+def _awaited(states: Any, people: SimulatedPeople, shown: set[int]) -> Iterator[int]:
     """Yield the epochs with these people's entries that may still be published."""
     for state in states["epochs"]:
         epoch, length_s = int(state["epoch"]), state["window_end_s"] - state["window_start_s"]
@@ -62,7 +62,7 @@ def _awaited(states: Any, people: Participants, shown: set[int]) -> Iterator[int
             yield epoch
 
 
-def _now(states: Any, people: Participants) -> str:
+def _now(states: Any, people: SimulatedPeople) -> str:
     """Describe what happens now, without numbers that change all the time."""
     if states["paused"] is not None:
         return f"paused: {states['paused']['detail']}"
@@ -88,7 +88,7 @@ def _clock(time_s: float) -> str:
 
 
 async def _new_documents(
-    http: httpx.AsyncClient, states: Any, people: Participants, shown: set[int]
+    http: httpx.AsyncClient, states: Any, people: SimulatedPeople, shown: set[int]
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Yield what was published since the last call, of epochs in which these people took part."""
     for state in sorted(states["epochs"], key=lambda s: int(s["epoch"])):

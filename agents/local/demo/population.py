@@ -19,10 +19,10 @@ from blendstream.agents.local.demo.people import Crowd, Searched, Window
 from blendstream.agents.local.demo.senders import BatchSender
 from blendstream.streams.wire.head_list_document import HeadListDocument
 
-__all__ = ["Participants", "Population", "time_to_search"]
+__all__ = ["Population", "SimulatedPeople", "time_to_search"]
 
 
-class Participants(ABC):
+class SimulatedPeople(ABC):
     """People who search in every window and report on every head list; `act` does what is due."""
 
     def __init__(self, http: httpx.AsyncClient, token: str) -> None:
@@ -89,7 +89,7 @@ class Participants(ABC):
         self._sending.append(tasks.create_task(reporting))
 
 
-class Population(Participants):
+class Population(SimulatedPeople):
     """So many opt-in users and devices with the demo's habits."""
 
     def __init__(
