@@ -1,4 +1,4 @@
-"""What runs on a device: the local randomizer, its budget, and offline local search."""
+"""The device client: local randomizer, privacy budget on the device, offline local search."""
 
 if __name__ != "blendstream.localclient":
     raise ImportError(
@@ -7,7 +7,6 @@ if __name__ != "blendstream.localclient":
     )
 
 from blendstream.blender.values.errors import ParameterError
-from blendstream.localclient.conversation import Outcome, Recorded, What
 from blendstream.localclient.errors import (
     ClientRefused,
     ClockWrong,
@@ -16,6 +15,7 @@ from blendstream.localclient.errors import (
     StateUnreadable,
     StorageRefused,
 )
+from blendstream.localclient.exchange import Outcome, RecordResult, ResultCode
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import AsyncLocalClient, LocalClient, Status, forget
 from blendstream.localclient.opting_in import OptIn
@@ -41,10 +41,10 @@ __all__ = [
     "PublishedResult",
     "RankedQuery",
     "RankedUrl",
-    "Recorded",
+    "RecordResult",
+    "ResultCode",
     "StateUnreadable",
     "Status",
     "StorageRefused",
-    "What",
     "forget",
 ]

@@ -1,7 +1,7 @@
-"""`localclient`: try a device by hand.
+"""`localclient`: the command line of a device, for tests by hand.
 
-Every command says what it did and what is on the device afterwards. Only `report` uses the
-network; nothing is ever sent by the others.
+Every command prints what it did and what is on the device afterwards. Only `report` uses the
+network; the others send nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blendstream.blender.values.errors import BlenderError
-from blendstream.localclient.conversation import What
+from blendstream.localclient.exchange import ResultCode
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient, Status, forget
 from blendstream.localclient.opting_in import OptIn
@@ -47,7 +47,7 @@ _NOWHERE = "https://localhost"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it did what it says, 2 when it was refused."""
+    """Run one command; return 0 if it succeeded, 2 if it was refused."""
     chosen = _parser().parse_args(arguments)
     try:
         return int(chosen.run(chosen))
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _record(chosen: argparse.Namespace) -> int:
     client = _client(chosen)
     recorded = client.record(chosen.query, chosen.url)
-    if recorded.what is What.TEXT_REFUSED:
+    if recorded.code is ResultCode.TEXT_REFUSED:
         print(f"refused: {recorded.detail}", file=sys.stderr)
         return 2
     number = client.status().records_held
@@ -87,14 +87,14 @@ def _status(chosen: argparse.Namespace) -> int:
 def _report(chosen: argparse.Namespace) -> int:
     opt_in = None
     if chosen.opt_in_user is not None:
-        # From the environment, because command lines are visible to everyone on a machine.
+        # From the environment, because every user of a machine can see command lines.
         opt_in = OptIn(chosen.opt_in_user, os.environ.get("LOCALCLIENT_TOKEN", ""))
     client = _client(chosen, chosen.server, opt_in)
     outcome = client.report_now() if chosen.now else client.maybe_report()
     epoch = "" if outcome.epoch is None else f" (epoch {outcome.epoch})"
-    print(f"{outcome.what.capitalize()}{epoch}: {outcome.detail}.")
+    print(f"{outcome.code.capitalize()}{epoch}: {outcome.detail}.")
     if not chosen.now:
-        print(f"Call again at {_local(outcome.again_at_s)} or later, or add --now.")
+        print(f"Call again at {_local(outcome.next_call_at_s)} or later, or add --now.")
     print(f"Spent in {chosen.period_days} days: {_spent(client.status())}.")
     return 0
 
@@ -123,7 +123,7 @@ def _trends(chosen: argparse.Namespace) -> int:
 
 
 def _which(result: PublishedResult) -> str:
-    """Which estimate the numbers below are."""
+    """Return a sentence that names the estimate of the numbers below it."""
     if result.read == "filtered":
         return (
             f"Epoch {result.epoch}, filtered: the best guess from all epochs that are remembered. "
@@ -179,7 +179,7 @@ def _local(at_s: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Published text, harmless on a terminal."""
+    """Return published text in a form that is harmless on a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

@@ -1,8 +1,8 @@
-"""Sends what is already on disk, byte for byte, until the server has it or time is up.
+"""Sends a stored submission, byte for byte, until the server accepts it or time is up.
 
-Promises: nothing is sent that was not durably written first; every attempt sends the same bytes;
-after `max_wait_s` they are given up, so that a server that accepts nothing cannot block the device;
-opt-in records that are not sent yet are dropped once the person no longer opts in.
+Promises: the device writes bytes durably before it sends them; every attempt sends the same bytes;
+after `max_wait_s` the device drops them, so that a server that accepts nothing cannot block it;
+it drops opt-in records not yet sent once the person no longer opts in.
 """
 
 from __future__ import annotations
@@ -10,42 +10,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from blendstream.localclient.conversation import Context, DeviceRequest, Response, Talk, What
 from blendstream.localclient.errors import StorageRefused
-from blendstream.localclient.state import Mode, Outgoing
+from blendstream.localclient.exchange import Context, DeviceRequest, Exchange, Response, ResultCode
+from blendstream.localclient.state import Mode, PendingSubmission
 from blendstream.streams.wire.submissions import EntryStatus, MalformedResponse, read_verdicts
 
-__all__ = ["deliver", "tidy"]
+__all__ = ["deliver", "remove_expired"]
 
 _PATHS = {Mode.REPORT: "/v1/reports", Mode.OPT_IN: "/v1/optin-records"}
 
-#: Answers after which the same bytes can never be accepted, if the gateway itself gave them.
+#: The gateway's own responses with these statuses are permanent refusals.
 _FINAL = frozenset({400, 404, 409, 410, 413, 422})
-#: The gateway's code for a user whose turn is in another epoch.
+#: The gateway's reason for a user whose cohort takes part in another epoch.
 _OTHER_COHORT = "other_cohort"
 
 
-def tidy(context: Context, mode: Mode) -> Outgoing | None:
-    """Forget what must not be kept, and return what is still to be sent."""
+def remove_expired(context: Context, mode: Mode) -> PendingSubmission | None:
+    """Delete expired raw records, and return the submission that waits to be sent."""
     store, now_s = context.store, context.now_s()
     with store.locked() as state:
         store.forget(max(state.forget_before_s, now_s - context.limits.keep_records_s))
-        if state.outgoing and state.outgoing.mode is Mode.OPT_IN and mode is not Mode.OPT_IN:
-            store.save(replace(state, outgoing=None))
+        if state.pending and state.pending.mode is Mode.OPT_IN and mode is not Mode.OPT_IN:
+            store.save(replace(state, pending=None))
             return None
-        return state.outgoing
+        return state.pending
 
 
 def deliver(
-    context: Context, outgoing: Outgoing, token: Callable[[], str | None] = lambda: None
-) -> Talk:
-    """Send the stored bytes once, and drop them if the answer is final."""
-    epoch = outgoing.epoch
-    if context.now_s() >= outgoing.until_s:
-        _drop(context, outgoing)
-        return context.settled(What.EXPIRED, epoch, "time for this epoch ran out before delivery")
+    context: Context, pending: PendingSubmission, token: Callable[[], str | None] = lambda: None
+) -> Exchange:
+    """Send the stored bytes once, and drop them if the response is final."""
+    epoch = pending.epoch
+    if context.now_s() >= pending.until_s:
+        _drop(context, pending)
+        return context.finished(
+            ResultCode.EXPIRED, epoch, "time for this epoch ran out before delivery"
+        )
     headers = {"content-type": "application/json"}
-    if outgoing.mode is Mode.OPT_IN:
+    if pending.mode is Mode.OPT_IN:
         bearer = token()
         if bearer is None:
             return replace(
@@ -53,37 +55,39 @@ def deliver(
                 detail="the application had no token for this person; trying again later",
             )
         headers["authorization"] = f"Bearer {bearer}"
-    response = yield DeviceRequest("POST", _PATHS[outgoing.mode], headers, outgoing.body.encode())
-    what = None if response is None else _settled_as(response)
-    if response is None or what is None:
-        if context.now_s() >= _given_up_at_s(context):
-            _drop(context, outgoing)
-            return context.settled(What.EXPIRED, epoch, "the server did not accept it; given up")
+    response = yield DeviceRequest("POST", _PATHS[pending.mode], headers, pending.body.encode())
+    code = None if response is None else _final_code(response)
+    if response is None or code is None:
+        if context.now_s() >= _last_attempt_at_s(context):
+            _drop(context, pending)
+            return context.finished(
+                ResultCode.EXPIRED, epoch, "the server did not accept it in time"
+            )
         if response is not None and response.status in (401, 403):
             return replace(
                 context.try_later(epoch, response),
                 detail=f"the server answered {response.status}; check the application's token",
             )
         return context.try_later(epoch, response)
-    noted = _drop(context, outgoing)
-    if what is What.SENT:
+    noted = _drop(context, pending)
+    if code is ResultCode.SENT:
         detail = "accepted" if noted else "accepted; the disk is full, so it may be sent once more"
-    elif what is What.NOTHING_NEW:
-        detail = "it is not this person's turn in this epoch; what was chosen for it is dropped"
+    elif code is ResultCode.NOTHING_NEW:
+        detail = "this person's cohort takes part in another epoch; the chosen searches are dropped"
     else:
-        detail = f"the server refused it for good ({response.status}); what it cost stays spent"
-    return context.settled(what, epoch, detail)
+        detail = f"the server refused it permanently ({response.status}); its budget stays spent"
+    return context.finished(code, epoch, detail)
 
 
-def _given_up_at_s(context: Context) -> int:
-    """When to give up: the bytes are as old as the last claim, which was written with them."""
+def _last_attempt_at_s(context: Context) -> int:
+    """Return the time of the last attempt: `max_wait_s` after budget entry and bytes."""
     with context.store.locked() as state:
-        return state.claims[-1].at_s + context.limits.max_wait_s
+        return state.budget_entries[-1].at_s + context.limits.max_wait_s
 
 
-def _settled_as(response: Response) -> What | None:
-    """The final result, or `None` if the same bytes may still be accepted later."""
-    # Only answers of the gateway itself are final: a hotel's login page also answers 403 or 200.
+def _final_code(response: Response) -> ResultCode | None:
+    """Return the final result, or `None` if a retry of the same bytes may still be accepted."""
+    # Only the gateway's own responses are final: a hotel's login page also responds 403 or 200.
     if response.status in (200, 202):
         try:
             verdicts = read_verdicts(response.body)
@@ -91,24 +95,24 @@ def _settled_as(response: Response) -> What | None:
             verdicts = []
         if not verdicts:
             # 202 means accepted, even without readable verdicts.
-            return What.SENT if response.status == 202 else None
+            return ResultCode.SENT if response.status == 202 else None
         statuses = {status for status, _ in verdicts}
         if EntryStatus.RETRY in statuses:
             return None
         if EntryStatus.ACCEPTED in statuses:
-            return What.SENT
-        # Another cohort's turn is no error, and every later answer would be the same.
-        turn = all(reason == _OTHER_COHORT for _, reason in verdicts)
-        return What.NOTHING_NEW if turn else What.REFUSED_BY_SERVER
+            return ResultCode.SENT
+        # Another cohort takes part: no error, and every retry would get the same response.
+        other_cohort = all(reason == _OTHER_COHORT for _, reason in verdicts)
+        return ResultCode.NOTHING_NEW if other_cohort else ResultCode.REFUSED_BY_SERVER
     problem = response.headers.get("content-type", "").startswith("application/problem+json")
-    return What.REFUSED_BY_SERVER if response.status in _FINAL and problem else None
+    return ResultCode.REFUSED_BY_SERVER if response.status in _FINAL and problem else None
 
 
-def _drop(context: Context, outgoing: Outgoing) -> bool:
+def _drop(context: Context, pending: PendingSubmission) -> bool:
     try:
         with context.store.locked() as state:
-            if state.outgoing == outgoing:
-                context.store.save(replace(state, outgoing=None))
+            if state.pending == pending:
+                context.store.save(replace(state, pending=None))
     except StorageRefused:
-        return False  # it stays, and the same bytes are sent again: the server counts them once
+        return False  # the bytes stay and are sent again; the server counts them once
     return True

@@ -1,4 +1,4 @@
-"""What a device refuses to do, as one small tree.
+"""The refusals of a device, as one tree of exceptions.
 
 ::
 
@@ -7,12 +7,12 @@
        ├─ HeadListRefused             the server's list breaks the device's own limits or changed
        ├─ ClockWrong                  the device's clock disagrees with the server's, or ran back
        ├─ LimitReached                the budget of this period is used up; says when it frees
-       ├─ StateUnreadable             what was spent cannot be known, so nothing more is spent
+       ├─ StateUnreadable             the spent budget is unknown, so the device spends no more
        └─ StorageRefused              the disk could not store what must be written first, or the
                                       folder is open to others
 
-A message says what must hold, what was found and what to do. It never contains a query, a URL, a
-user id or text that a server wrote. An unreachable server is no error: see `Outcome`.
+A message states the requirement, the value found and the action to take. It never contains a query,
+a URL, a user id or text that a server wrote. An unreachable server is no error: see `Outcome`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ClientRefused(BlenderError):
-    """The base of every refusal: nothing was spent and nothing was sent because of this call."""
+    """Base of every refusal: this call spent nothing and sent nothing."""
 
 
 class HeadListRefused(ClientRefused):
@@ -50,7 +50,7 @@ class LimitReached(ClientRefused):
 
 
 class StateUnreadable(ClientRefused):
-    """The file that remembers what was spent is damaged or missing."""
+    """The file with the spent budget is damaged or missing."""
 
 
 class StorageRefused(ClientRefused):

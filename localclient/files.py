@@ -1,8 +1,8 @@
-"""The few things a device does to its disk, each one step that can fail or be interrupted.
+"""File operations of a device, each a single step that may fail or be interrupted.
 
 Promises: `replace` leaves the old bytes or the new ones, never a mixture, and returns only when
-the new ones survive a loss of power. Files that a crash left half-written are removed when the lock
-is next taken; one process at a time has it, and the system frees it when that process ends.
+the new ones survive a power loss. The next process that takes the lock removes files that a crash
+left half-written; one process at a time has the lock, and the system frees it when that ends.
 Folder (0700) and files (0600) belong to the user who runs the client and are for that user alone:
 wide modes are narrowed, links are not followed, and everything else is refused.
 Assumes: a POSIX system, where a rename is atomic and a folder can be fsynced; that others cannot
@@ -42,7 +42,7 @@ class Files:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process and thread out of the folder."""
+        """Lock every other process and thread out of the folder."""
         with self._refusing("open its lock"):
             self._make_folder_private()
             lock = self._open("lock", os.O_RDWR | os.O_CREAT)
@@ -55,7 +55,7 @@ class Files:
             os.close(lock)
 
     def read(self, name: str) -> bytes | None:
-        """The file's bytes, or `None` when there is no such file."""
+        """Return the file's bytes, or `None` if there is no such file."""
         with self._refusing("read its files"):
             try:
                 handle = self._open(name, os.O_RDONLY)
@@ -65,7 +65,7 @@ class Files:
                 return file.read()
 
     def size(self, name: str) -> int:
-        """How many bytes the file has; 0 when there is none."""
+        """Return the file's size in bytes; 0 if there is none."""
         with self._refusing("read its files"):
             try:
                 return (self.folder / name).lstat().st_size
@@ -73,7 +73,7 @@ class Files:
                 return 0
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put `data` in place of the file, durably, all or nothing."""
+        """Replace the file by `data`, durably and atomically."""
         new = self.folder / _new(name)
         with self._refusing("write what must be written before anything is sent"):
             try:
@@ -90,17 +90,17 @@ class Files:
                 raise
 
     def sync_parents(self) -> None:
-        """Make the folder itself survive a loss of power; needed once, when it is new."""
+        """Make a new folder itself survive a power loss; needed once."""
         with self._refusing("make its folder durable"):
             device = self.folder.stat().st_dev
             for parent in self.folder.resolve().parents:
                 if parent.stat().st_dev != device:
-                    break  # what is mounted was not made here
+                    break  # the client did not create a mount point
                 with suppress(PermissionError):  # nor was a folder that may not be read
                     self._sync_path(parent)
 
     def append(self, name: str, line: bytes) -> None:
-        """Add `line` (with its newline) to the file, after dropping a line that was cut short.
+        """Append `line` (with its newline) to the file, after removing an incomplete last line.
 
         Not synced: one lost record does little harm, and each sync wears out a phone's memory.
         """
@@ -225,7 +225,7 @@ def _planted(what: str, instead: str) -> str:
 
 
 def _end_of_lines(handle: int) -> int:
-    """Where the last whole line ends: a process killed while appending leaves half a line."""
+    """Return the end of the last complete line: a process killed while appending leaves a part."""
     end = os.lseek(handle, 0, os.SEEK_END)
     while end:
         start = max(0, end - 4096)

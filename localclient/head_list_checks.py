@@ -1,16 +1,16 @@
 """Decides whether this device answers a head list: every check that needs no secret and no record.
 
 Promises: a list that passes is well formed and within the device's own limits in size, budget,
-answers, window and time; a list that does not is refused in a sentence without its content.
-Assumes: the sender may be hostile. Whether the budget still has room, and whether the epoch was
-answered before, is decided in `localclient.budget`.
+answers, window and time; the refusal of another names the limit and none of the list's content.
+Assumes: the sender may be hostile. `localclient.budget` checks the remaining budget, and that the
+epoch was not answered before.
 """
 
 from __future__ import annotations
 
 from blendstream.blender.values.record import NORMALISATION_VERSION
-from blendstream.localclient.conversation import Response
 from blendstream.localclient.errors import HeadListRefused
+from blendstream.localclient.exchange import Response
 from blendstream.localclient.limits import Limits
 from blendstream.streams.wire.head_list_document import HeadListDocument, MalformedDocument
 from blendstream.streams.wire.submissions import CollectingEpoch
@@ -22,7 +22,7 @@ _REPORTING_WINDOWS = 4
 
 
 def read_head_list(response: Response, limits: Limits) -> HeadListDocument:
-    """The document that the server answered with, or `HeadListRefused`."""
+    """Return the head list in a response, or raise `HeadListRefused`."""
     if response.too_large:
         raise HeadListRefused(
             f"a head list must be at most {limits.max_head_list_bytes} bytes long, which is this "

@@ -1,11 +1,11 @@
-"""Carries a talk's requests over HTTP, with and without asyncio.
+"""Runs an exchange over HTTP, with and without asyncio.
 
-Loaded with the first request: httpx takes longer to import, and more memory, than all the rest of
-the client, and a device that only keeps searches never needs it.
+The client imports this module with its first request: httpx takes more time and memory to import
+than the rest of the client, and a device that only stores searches never needs it.
 
-Promises: each talk uses its own connection, without cookies, so that nothing links one report to
-the next. No redirect is followed. No request takes longer than `ANSWER_S`.
-Assumes: a server that may be hostile, slow or away.
+Promises: each exchange uses its own connection, without cookies, so that nothing links one report
+to the next. No redirect is followed. No request takes longer than `ANSWER_S`.
+Assumes: a server that may be hostile, slow or unavailable.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 import httpx
 
 from blendstream.localclient.bodies import BoundedBody, UnusableBody
-from blendstream.localclient.conversation import DeviceRequest, Outcome, Response
+from blendstream.localclient.exchange import DeviceRequest, Outcome, Response
 from blendstream.localclient.watchdog import Watchdog
 
-__all__ = ["ANSWER_S", "Advance", "carry", "carry_async"]
+__all__ = ["ANSWER_S", "Advance", "run_exchange", "run_exchange_async"]
 
-#: No request blocks the caller for longer than this, however slowly the server sends its answer.
+#: Maximum duration of one request, however slowly the server responds.
 ANSWER_S = 120
 _TIMEOUT = httpx.Timeout(30)
-#: What httpx raises when there is no answer to read. A plain ValueError too: httpx parses the
-#: address of a redirect even if it does not follow it, and an impossible one (http://xn--/) raises.
+#: Errors of httpx that mean "no response". A plain ValueError is one: httpx parses the address of a
+#: redirect even if it does not follow it, and raises for an impossible one (http://xn--/).
 _NO_ANSWER = (
     httpx.HTTPError,
     httpx.InvalidURL,
@@ -38,12 +38,12 @@ _NO_ANSWER = (
     TimeoutError,
 )
 
-#: Takes a response (or `None` when there was none) and gives the next request, or the result.
+#: Takes a response (`None` if there was none) and returns the next request, or the outcome.
 Advance = Callable[[Response | None], DeviceRequest | Outcome]
 
 
-def carry(server: str, advance: Advance, http: Callable[[], httpx.Client] | None) -> Outcome:
-    """Drive a talk to its end; `http` makes its connection."""
+def run_exchange(server: str, advance: Advance, http: Callable[[], httpx.Client] | None) -> Outcome:
+    """Run an exchange to its end; `http` creates its connection."""
     step = advance(None)
     watchdog = Watchdog()
     with http() if http else httpx.Client(verify=_certificates()) as connection:
@@ -52,10 +52,10 @@ def carry(server: str, advance: Advance, http: Callable[[], httpx.Client] | None
     return step
 
 
-async def carry_async(
+async def run_exchange_async(
     server: str, advance: Advance, http: Callable[[], httpx.AsyncClient] | None
 ) -> Outcome:
-    """The same on asyncio. Steps wait for the disk, so they run beside the loop."""
+    """Run an exchange on asyncio. Its steps wait for the disk, so they run in threads."""
     step = await asyncio.to_thread(advance, None)
     async with http() if http else httpx.AsyncClient(verify=_certificates()) as connection:
         while isinstance(step, DeviceRequest):
@@ -112,14 +112,14 @@ def _arguments(server: str, request: DeviceRequest) -> dict[str, Any]:
         "headers": headers,
         "content": request.body,
         "timeout": _TIMEOUT,
-        # Another address is another server, and this device was given only one.
+        # A redirect leads to another server; the person chose this one.
         "follow_redirects": False,
     }
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Trusted certificates, read once: that takes longer than a whole report."""
+    """Read the trusted certificates, once: that takes longer than a whole report."""
     return httpx.create_ssl_context()
 
 

@@ -1,7 +1,7 @@
-"""What a device allows a server to ask for: stated by the application that embeds the client.
+"""The device's own limits on what a server may ask for, set by the embedding application.
 
 ε and δ are for data sets that **differ in the values of one user's records** (replace-one): they
-bound what anyone can learn about *which* records this person holds, not that they take part.
+bound what anyone can learn about *which* records this person has, not that they take part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Five numbers that must be chosen, and others whose defaults suit most.
+    """Five required numbers, and others whose defaults suit most applications.
 
     Budgets add up over a sliding period: within any `period_s` seconds, all reports together stay
     within `epsilon_per_period` and `delta_per_period` (basic composition).
@@ -31,35 +31,35 @@ class Limits:
     epsilon_per_period: float
     delta_per_period: float
     period_s: int
-    #: m_C a server may ask for. They share one budget: more of them say less each.
+    #: m_C that a server may ask for. The answers share one budget: with more, each says less.
     max_answers: int = 4
-    #: m_O a server may ask for in opt-in mode.
+    #: m_O that a server may ask for in opt-in mode.
     max_optin_records: int = 10
     #: Decoded bytes of a head list: some 50 000 records, read within 50 MiB of memory. A hostile
     #: list of as many bytes may take 400 MiB for a second or two: lower this if that is too much.
     max_head_list_bytes: int = 8 * 1024 * 1024
     #: Cell numbers in one answer, ω.
     max_cells_per_answer: int = 1_024
-    #: R, the groups that devices take turns in: a turn a year with windows of a day. An observer of
-    #: a device learns which of the R is its own, so more would make it easier to recognise.
+    #: R, the cohorts of devices: one report a year with windows of a day. An observer of a device
+    #: learns which of the R is its own, so more cohorts would make it easier to recognise.
     max_cohorts: int = 366
-    #: Shorter windows would let a server ask about every minute of a person's day.
+    #: With shorter windows a server could ask about every minute of a person's day.
     min_window_s: int = 3_600
-    #: Longer windows would have a device keep records for longer than anyone expects.
+    #: With longer windows a device would store records for longer than anyone expects.
     max_window_s: int = 31 * 86_400
-    #: How long a device waits for its time to act on an epoch, and how long it then tries to
-    #: deliver. Longer would let a server that lies once delay it for longer; shorter than the
-    #: reporting window of a day's epoch would crowd devices together.
+    #: Maximum wait for the scheduled time of an epoch, and then for delivery. With a longer one, a
+    #: server that lies once delays the device for longer; one shorter than the reporting window of
+    #: a day's epoch crowds devices together.
     max_wait_s: int = 2 * 86_400
-    #: Device and server clocks may differ by this much.
+    #: Maximum difference between the clocks of device and server.
     max_clock_skew_s: int = 900
-    #: Raw records older than this are forgotten even when no head list ever asks for them.
+    #: The device deletes raw records older than this even if no head list asks for them.
     keep_records_s: int = 45 * 86_400
-    #: Raw records take at most this much disk; beyond it the older half is forgotten.
+    #: Raw records take at most this much disk; beyond it the device deletes the older half.
     max_record_bytes: int = 4 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Every limit must limit something."""
+        """Refuse values that limit nothing or contradict each other."""
         for name in ("epsilon_per_report", "epsilon_per_period"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
@@ -67,12 +67,12 @@ class Limits:
         for name in ("delta_per_report", "delta_per_period"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 <= value < 1):
-                raise ParameterError(f"{name} must lie in [0, 1), got {name}={value!r}")
+                raise ParameterError(f"{name} must be in [0, 1), got {name}={value!r}")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int" and not (type(value) is int and value >= 1):
                 raise ParameterError(
-                    f"{field.name} must be a whole number of at least 1, got {value!r}"
+                    f"{field.name} must be an integer of at least 1, got {value!r}"
                 )
         if self.epsilon_per_report > self.epsilon_per_period:
             raise ParameterError(

@@ -5,10 +5,10 @@
     outcome = client.maybe_report()                                  # every now and then
 
 Promises: see `localclient.reporting`, `localclient.opting_in` and `localclient.budget`, which make
-all decisions, and `localclient.http_transport`, which carries requests and is loaded with the
-first. What a person typed never makes a call raise.
-Assumes: a server that may be hostile, slow or away. Calls may come from several threads and
-processes on one folder.
+all decisions, and `localclient.http_transport`, which sends requests and is imported with the first
+one. No text that a person types makes a call raise.
+Assumes: a server that may be hostile, slow or unavailable. Several threads and processes may call
+clients of one folder.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from urllib.parse import urlsplit
 from blendstream.blender.values.dice import RandomSource, SystemDice
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.record import normalise
-from blendstream.localclient.budget import spent
-from blendstream.localclient.conversation import (
+from blendstream.localclient.budget import total_spent
+from blendstream.localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
+from blendstream.localclient.exchange import (
     BackOff,
     Context,
     DeviceRequest,
+    Exchange,
     Outcome,
-    Recorded,
+    RecordResult,
     Response,
-    Talk,
-    What,
+    ResultCode,
 )
-from blendstream.localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
 from blendstream.localclient.files import Files
 from blendstream.localclient.limits import Limits
-from blendstream.localclient.opting_in import OptIn, opt_in_talk
-from blendstream.localclient.reporting import report_talk
+from blendstream.localclient.opting_in import OptIn, opt_in_exchange
+from blendstream.localclient.reporting import report_exchange
 from blendstream.localclient.state import State
 from blendstream.localclient.store import Store
 
@@ -56,7 +56,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is on the device, in numbers; for the person it belongs to."""
+    """The device's stored searches, spent budget and next send, as numbers for its owner."""
 
     records_held: int
     epsilon_spent: float
@@ -68,7 +68,7 @@ class Status:
 
 
 class _Parts(NamedTuple):
-    """Parts that tests replace. Nothing in an application's settings reaches these."""
+    """Clock, random source and disk. Only tests replace them; no setting of an application does."""
 
     clock: Callable[[], float] = time.time
     dice: RandomSource = SystemDice()
@@ -79,7 +79,7 @@ _REAL = _Parts()
 
 
 class _Pause(NamedTuple):
-    """The result of the last talk, and until when another would have the same result."""
+    """The last exchange's result, and the time until which another would have the same result."""
 
     from_s: int
     until_s: int
@@ -87,7 +87,7 @@ class _Pause(NamedTuple):
 
 
 class _Core:
-    """What both clients share: the folder, and which talk comes next."""
+    """Base of both clients: owns the folder and selects the next exchange."""
 
     def __init__(
         self,
@@ -105,63 +105,63 @@ class _Core:
         back_off = BackOff(_parts.dice, limits)
         self._context = Context(store, limits, _parts.clock, _parts.dice, back_off)
         self._pause: _Pause | None = None
-        with store.locked():  # refuses a damaged folder now, not at the first report
+        with store.locked():  # refuse a damaged folder now, not at the first report
             pass
 
-    def record(self, query: str, url: str) -> Recorded:
-        """Keep what was searched for and clicked, on this device, until its window is answered.
+    def record(self, query: str, url: str) -> RecordResult:
+        """Store a search and its clicked result on this device until its window is answered.
 
-        Text that cannot be a record (empty, too long, control characters) is *text refused*.
+        *Text refused*: the text cannot be a record (empty, too long, control characters).
         """
         try:
             record = normalise(query, url)
         except ParameterError as refusal:
-            return Recorded(What.TEXT_REFUSED, str(refusal))
+            return RecordResult(ResultCode.TEXT_REFUSED, str(refusal))
         self._context.store.keep(self._context.now_s(), record)
-        return Recorded(What.KEPT, "kept on this device")
+        return RecordResult(ResultCode.KEPT, "kept on this device")
 
     def forget(self) -> None:
-        """Remove all raw records, and opt-in records not yet sent. What was spent stays spent."""
+        """Delete all raw records, and opt-in records not yet sent. Spent budget stays spent."""
         self._context.store.forget_all()
 
     def status(self) -> Status:
-        """What is on the device and what was spent in the period that ends now."""
+        """Return counts of what is stored, and the budget spent in the period that ends now."""
         context = self._context
         with context.store.locked() as state:
-            epsilon, delta = spent(state, context.limits, context.now_s())
-            return _status(state, context.store.held(), float(epsilon), float(delta))
+            epsilon, delta = total_spent(state, context.limits, context.now_s())
+            return _status(state, context.store.count_records(), float(epsilon), float(delta))
 
-    def _talk(self, *, at_once: bool) -> Talk | Outcome:
+    def _exchange(self, *, at_once: bool) -> Exchange | Outcome:
         pause = self._pause
         if pause and not at_once and pause.from_s <= self._context.now_s() < pause.until_s:
-            # Asking earlier would change nothing, and show the server that this device is on.
+            # An earlier request would change nothing, and show the server that this device is on.
             if isinstance(pause.result, ClientRefused):
                 raise pause.result.with_traceback(None)
             return pause.result
         if self._opt_in is not None:
-            return opt_in_talk(self._context, self._opt_in, at_once=at_once)
-        return report_talk(self._context, at_once=at_once)
+            return opt_in_exchange(self._context, self._opt_in, at_once=at_once)
+        return report_exchange(self._context, at_once=at_once)
 
-    def _advance(self, talk: Talk, response: Response | None) -> DeviceRequest | Outcome:
-        """The talk's next request, or its result."""
+    def _advance(self, exchange: Exchange, response: Response | None) -> DeviceRequest | Outcome:
+        """Return the exchange's next request, or its outcome."""
         now_s = self._context.now_s()
         try:
-            return talk.send(response)
+            return exchange.send(response)
         except StopIteration as end:
             outcome: Outcome = end.value
         except (HeadListRefused, ClockWrong, LimitReached) as refusal:
             until_s = self._context.back_off.after_answer(now_s)
             self._pause = _Pause(now_s, until_s, refusal)
             raise
-        self._pause = _Pause(now_s, outcome.again_at_s, outcome)
-        log.info("localclient_%s", outcome.what.replace(" ", "_"), extra={"epoch": outcome.epoch})
+        self._pause = _Pause(now_s, outcome.next_call_at_s, outcome)
+        log.info("localclient_%s", outcome.code.replace(" ", "_"), extra={"epoch": outcome.epoch})
         return outcome
 
 
 class LocalClient(_Core):
-    """Keeps searches on the device and answers each head list once, privately.
+    """Stores searches on the device and answers each head list once, with randomised numbers.
 
-    `http` makes the connection for one talk: hand in your own for proxies or certificates.
+    `http` creates the connection of one exchange: pass your own for proxies or certificates.
     """
 
     def __init__(
@@ -178,19 +178,19 @@ class LocalClient(_Core):
         self._http = http
 
     def maybe_report(self) -> Outcome:
-        """Do what is due, if anything. Call it at times that do not depend on searches."""
-        return self._run(self._talk(at_once=False))
+        """Run the step that is due, if any. Call it at times that do not depend on searches."""
+        return self._run(self._exchange(at_once=False))
 
     def report_now(self) -> Outcome:
-        """Report without waiting for the appointed time: for trying it out by hand."""
-        return self._run(self._talk(at_once=True))
+        """Report without waiting for the scheduled time: for tests by hand."""
+        return self._run(self._exchange(at_once=True))
 
-    def _run(self, talk: Talk | Outcome) -> Outcome:
-        if isinstance(talk, Outcome):
-            return talk
-        from blendstream.localclient.http_transport import carry  # noqa: PLC0415
+    def _run(self, exchange: Exchange | Outcome) -> Outcome:
+        if isinstance(exchange, Outcome):
+            return exchange
+        from blendstream.localclient.http_transport import run_exchange  # noqa: PLC0415
 
-        return carry(self._server, partial(self._advance, talk), self._http)
+        return run_exchange(self._server, partial(self._advance, exchange), self._http)
 
 
 class AsyncLocalClient(_Core):
@@ -210,37 +210,37 @@ class AsyncLocalClient(_Core):
         self._http = http
 
     async def maybe_report(self) -> Outcome:
-        """Do what is due, if anything. Call it at times that do not depend on searches."""
-        return await self._run(self._talk(at_once=False))
+        """Run the step that is due, if any. Call it at times that do not depend on searches."""
+        return await self._run(self._exchange(at_once=False))
 
     async def report_now(self) -> Outcome:
-        """Report without waiting for the appointed time: for trying it out by hand."""
-        return await self._run(self._talk(at_once=True))
+        """Report without waiting for the scheduled time: for tests by hand."""
+        return await self._run(self._exchange(at_once=True))
 
     async def run(self) -> None:
-        """Report whenever it is due, for ever; a refusal is logged and tried again later."""
+        """Report whenever it is due, until cancelled; log refusals and retry later."""
         import asyncio  # noqa: PLC0415
 
         while True:
             try:
-                again_at_s = (await self.maybe_report()).again_at_s
+                next_call_at_s = (await self.maybe_report()).next_call_at_s
             except ClientRefused as refusal:
                 log.warning("localclient_refused: %s", refusal)
-                again_at_s = self._context.back_off.after_answer(self._context.now_s())
+                next_call_at_s = self._context.back_off.after_answer(self._context.now_s())
                 if self._pause and self._pause.result is refusal:
-                    again_at_s = self._pause.until_s
-            await asyncio.sleep(max(1, again_at_s - self._context.now_s()))
+                    next_call_at_s = self._pause.until_s
+            await asyncio.sleep(max(1, next_call_at_s - self._context.now_s()))
 
-    async def _run(self, talk: Talk | Outcome) -> Outcome:
-        if isinstance(talk, Outcome):
-            return talk
-        from blendstream.localclient.http_transport import carry_async  # noqa: PLC0415
+    async def _run(self, exchange: Exchange | Outcome) -> Outcome:
+        if isinstance(exchange, Outcome):
+            return exchange
+        from blendstream.localclient.http_transport import run_exchange_async  # noqa: PLC0415
 
-        return await carry_async(self._server, partial(self._advance, talk), self._http)
+        return await run_exchange_async(self._server, partial(self._advance, exchange), self._http)
 
 
 def forget(folder: str | Path) -> None:
-    """As a client's `forget`, also on a folder whose state cannot be read: no client opens it."""
+    """Delete all raw records in a folder, also in one whose state no client can read."""
     Store(Files(Path(folder)), max_record_bytes=0).forget_all()
 
 
@@ -264,8 +264,8 @@ def _status(state: State, records: int, epsilon: float, delta: float) -> Status:
         records_held=records,
         epsilon_spent=epsilon,
         delta_spent=delta,
-        windows_answered=len(state.claims),
-        last_epoch=state.claims[-1].epoch if state.claims else None,
-        waiting_until_s=state.appointment.act_at_s if state.appointment else None,
-        unsent_epoch=state.outgoing.epoch if state.outgoing else None,
+        windows_answered=len(state.budget_entries),
+        last_epoch=state.budget_entries[-1].epoch if state.budget_entries else None,
+        waiting_until_s=state.scheduled_send.send_at_s if state.scheduled_send else None,
+        unsent_epoch=state.pending.epoch if state.pending else None,
     )

@@ -35,7 +35,7 @@ _DRAWN_OUTPUTS = 16
 
 
 def build_randomizer(head_list: HeadList, dice: RandomSource) -> DeviceRandomizer:
-    """The randomizer that the head list names, built and checked by this device."""
+    """Build the randomizer that the head list names, and check it."""
     known = ", ".join(sorted(DEVICE_RANDOMIZERS))
     _require(head_list.randomizer.name in DEVICE_RANDOMIZERS, f"be one of {known}")
     try:
@@ -57,32 +57,39 @@ def check_channel(built: DeviceRandomizer, head_list: HeadList, dice: RandomSour
         outputs: list[tuple[int, ...]] = [(cell,) for cell in range(len(built.cells))]
         complete = True
     else:
-        # What is drawn here reveals nothing: the inputs are the list's records, not the person's.
+        # These draws reveal nothing: the inputs are the list's records, not the person's.
         cells = [built.cells.number(record) for record in inputs]
         drawn = [built.answer(cells[i % len(cells)], dice) for i in range(_DRAWN_OUTPUTS)]
         outputs = list(dict.fromkeys(drawn))  # each output counts once in the sums below
         complete = False
     for output in outputs:
         check_answer(built, output)
-    chances = {record: [built.report_probability(record, o) for o in outputs] for record in inputs}
+    probabilities = {
+        record: [built.report_probability(record, o) for o in outputs] for record in inputs
+    }
     if complete:
-        _require(all(sum(row) == 1 for row in chances.values()), "have probabilities that sum to 1")
+        _require(
+            all(sum(row) == 1 for row in probabilities.values()), "have probabilities that sum to 1"
+        )
 
     # (ε′,δ′): Σ over outputs of max(0, P(y|x) − e^ε′·P(y|x′)) ≤ δ′ for all x, x′. The device's e^ε′
     # is a fraction rounded down, so comparing with the float rounded up by 1e-12 is safe to pass.
     spec = head_list.randomizer
     e = Fraction(math.exp(spec.epsilon / spec.answers)) * (1 + Fraction(1, 10**12))
     delta = Fraction(spec.delta) / spec.answers
-    for x, other in permutations(chances, 2):
+    for x, other in permutations(probabilities, 2):
         excess = sum(
-            (max(Fraction(0), p - e * q) for p, q in zip(chances[x], chances[other], strict=True)),
+            (
+                max(Fraction(0), p - e * q)
+                for p, q in zip(probabilities[x], probabilities[other], strict=True)
+            ),
             Fraction(0),
         )
         _require(excess <= delta, "keep its stated epsilon and delta between any two records")
 
 
 def check_answer(built: DeviceRandomizer, answer: tuple[int, ...]) -> None:
-    """Raise unless servers would take it for an answer."""
+    """Raise unless servers would accept the answer's form."""
     _require(
         AnswerShape.of(built).allows_answer(answer),
         "give strictly increasing cells of the head list",

@@ -1,8 +1,8 @@
-"""Local search and trends from a published result: on the device, without asking anyone.
+"""Local search and trends from a published result: on the device, without a network.
 
 Paper: the two applications of Section 4, trend computation and local search.
-Promises: no network; a person's query is compared with a file that everyone else has too. Every
-number says which estimate it is.
+Promises: no network; the client looks a person's query up in a file that everyone else has too.
+Every number names its estimate.
 Assumes: the file is a publication (`blendstream/estimates/2` or `/1`), as `GET
 /v1/estimates/latest` gives it. Its writer may be hostile, so its numbers are checked before they
 are ranked.
@@ -127,27 +127,30 @@ class PublishedResult:
         return not self._urls and not self._queries
 
     def search(self, query: str, limit: int | None = None) -> list[RankedUrl]:
-        """What others clicked for this query, likeliest first; empty when it is not published."""
+        """Return the URLs clicked for this query, likeliest first; empty if it is not published."""
         wanted = _normalised(query)
         return list(self._urls.get(wanted, ()))[:limit]
 
     def complete(self, prefix: str, limit: int | None = None) -> list[RankedQuery]:
-        """The published queries that begin so, likeliest first; a blank after a word ends it."""
-        # A full stop at the end keeps the blank before it, and is then removed.
+        """Return the published queries with this prefix, likeliest first.
+
+        A blank after a word ends the word.
+        """
+        # A full stop at the end preserves the blank before it, and is then removed.
         start = _normalised(prefix + ".")[:-1]
         if not start and prefix.strip():
             return []
         return [row for row in self._queries if row.query.startswith(start)][:limit]
 
     def trends(self, n: int) -> list[RankedQuery]:
-        """The n queries searched for most, likeliest first."""
+        """Return the n queries searched for most, likeliest first."""
         if n < 0:
             raise ParameterError(f"n must be at least 0, got n={n}")
         return list(self._queries[:n])
 
 
 def _normalised(typed: str) -> str:
-    """The query that this text stands for; empty when it cannot be one."""
+    """Return the query that this text normalises to; empty if it cannot be a query."""
     try:
         return normalise(typed, "any").query
     except ParameterError:
@@ -160,9 +163,9 @@ def _read(path: Path) -> bytes:
 
 
 def _numbers(row: EstimatedCell | EstimatedQuery, read: str, own: str) -> _Shown | None:
-    """What is shown of a row. Of a disputed one this epoch's own: its interval spans both groups'.
+    """Return the figures to show of a row; of a disputed one this epoch's own.
 
-    The filtered estimate knows of no dispute, and would hide it.
+    Its interval spans both groups'. The filtered estimate ignores disputes, and would hide it.
     """
     over_time = row.filtered
     if read == "filtered" and not row.disputed and over_time and over_time.probability is not None:
@@ -174,7 +177,7 @@ def _shown(figure: EstimatedShare | None, estimate: str, *, disputed: bool) -> _
     if figure is None or figure.probability is None:
         return None
     numbers = (figure.probability, figure.low, figure.high)
-    # Neither NaN nor infinity passes, nor a whole number of 4 000 digits, which is no float.
+    # Refuses NaN, infinity, and integers of 4 000 digits, which are no floats.
     if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers) or not all(
         x is not None and abs(x) < 1e300 for x in numbers
     ):

@@ -1,11 +1,11 @@
-"""What a device remembers about its reports: one small value, and its form on disk.
+"""The device's persistent state: budget entries, schedule, pending submission; its form on disk.
 
     line 1   SHA-256 of line 2, in hexadecimal
     line 2   JSON of the state
 
-Promises: `State.from_bytes(s.to_bytes()) == s`; bytes that were damaged anywhere are not read.
-Assumes: the bytes are this device's own. The hash finds accidents; someone who can write to the
-person's files could read them as well, and nothing here is meant to stop them.
+Promises: `State.from_bytes(s.to_bytes()) == s`; bytes damaged anywhere raise.
+Assumes: the bytes are this device's own. The hash finds accidents, not attacks: someone who can
+write to the person's files can also read them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from typing import Any
 
 from blendstream.localclient.errors import StateUnreadable
 
-__all__ = ["Appointment", "Claim", "Mode", "Outgoing", "State"]
+__all__ = ["BudgetEntry", "Mode", "PendingSubmission", "ScheduledSend", "State"]
 
-_VERSION = 1
+#: Version 1 had other names.
+_VERSION = 2
 
 
 class Mode(StrEnum):
-    """How a device takes part in a window: never both ways."""
+    """How a device takes part in a window: in one of these ways, never both."""
 
     REPORT = "report"  # randomised on the device
     OPT_IN = "opt-in"  # as they are, to a curator the person chose to trust
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A window that this device has answered, how, when, and what that spent.
+class BudgetEntry:
+    """A window that this device has answered: mode, time, and the (ε, δ) spent.
 
     `subject` is the id of the head list answered, or empty in opt-in mode.
     ε and δ of an opt-in window are 0 here: its privacy is the curator's promise, not the device's.
@@ -49,8 +50,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Appointment:
-    """When this device will act for an epoch: drawn once, before its records are looked at.
+class ScheduledSend:
+    """The time at which this device will answer an epoch, drawn once, independent of its records.
 
     `subject` is the head list's id, or empty in opt-in mode; `records` is m_C or m_O.
     """
@@ -61,13 +62,13 @@ class Appointment:
     window_start_s: int
     window_end_s: int
     records: int
-    act_at_s: int
+    send_at_s: int
     until_s: int
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """The exact bytes to be sent, and sent again unchanged, until the server has them."""
+class PendingSubmission:
+    """The exact bytes to send, and to send again unchanged, until the server accepts them."""
 
     mode: Mode
     epoch: int
@@ -75,31 +76,31 @@ class Outgoing:
     until_s: int
 
     def __repr__(self) -> str:
-        """Opt-in bytes hold what a person searched for; representations end up in logs."""
-        return f"Outgoing({self.mode}, epoch={self.epoch}, {len(self.body)} characters)"
+        """Leave out the body: opt-in bytes contain searches, and representations end up in logs."""
+        return f"PendingSubmission({self.mode}, epoch={self.epoch}, {len(self.body)} characters)"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that must survive a crash. Claims are in the order of their times."""
+    """Everything that must survive a crash. Budget entries are in the order of their times."""
 
-    #: R and this device's place in it: it reports in epochs e with e mod R = `cohort`.
+    #: R cohorts, and this device's own: it reports in epochs e with e mod R = `cohort`.
     cohorts: int = 1
     cohort: int = 0
-    claims: tuple[Claim, ...] = ()
-    appointment: Appointment | None = None
-    outgoing: Outgoing | None = None
-    #: Raw records from before this time were used or passed over: they are never looked at again.
+    budget_entries: tuple[BudgetEntry, ...] = ()
+    scheduled_send: ScheduledSend | None = None
+    pending: PendingSubmission | None = None
+    #: Raw records from before this time were answered or skipped: no report draws from them.
     forget_before_s: int = 0
 
     def to_bytes(self) -> bytes:
-        """The state as it is kept."""
+        """Return the state in its form on disk."""
         body = json.dumps({"version": _VERSION, **asdict(self)}, sort_keys=True).encode()
         return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> State:
-        """Read what `to_bytes` wrote, or raise `StateUnreadable`."""
+        """Return the state that `to_bytes` wrote, or raise `StateUnreadable`."""
         seal, _, body = data.partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != seal:
             raise StateUnreadable(_unreadable("damaged"))
@@ -113,14 +114,17 @@ class State:
 
 
 def _state(fields: dict[str, Any]) -> State:
-    appointment, outgoing = fields["appointment"], fields["outgoing"]
+    scheduled_send, pending = fields["scheduled_send"], fields["pending"]
     return State(
         cohorts=fields["cohorts"],
         cohort=fields["cohort"],
-        claims=tuple(Claim(**{**c, "mode": Mode(c["mode"])}) for c in fields["claims"]),
-        appointment=appointment
-        and Appointment(**{**appointment, "mode": Mode(appointment["mode"])}),
-        outgoing=outgoing and Outgoing(**{**outgoing, "mode": Mode(outgoing["mode"])}),
+        budget_entries=tuple(
+            BudgetEntry(**{**entry, "mode": Mode(entry["mode"])})
+            for entry in fields["budget_entries"]
+        ),
+        scheduled_send=scheduled_send
+        and ScheduledSend(**{**scheduled_send, "mode": Mode(scheduled_send["mode"])}),
+        pending=pending and PendingSubmission(**{**pending, "mode": Mode(pending["mode"])}),
         forget_before_s=fields["forget_before_s"],
     )
 

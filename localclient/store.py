@@ -1,15 +1,14 @@
 """The folder on the device: its state, and the raw records of windows not yet answered.
 
-    state         what was spent and what is to be sent (`localclient.state`)
-    begun         exists from the first state on, so that a lost state is not taken for a new one
-    records       one JSON line [seconds, query, URL] per search; never leaves the device as it is,
-                  except by opting in
-    lock          locked while any of them is read to be changed
+    state         budget entries and the pending submission (`localclient.state`)
+    begun         exists from the first state on: distinguishes a lost state from a new device
+    records       one JSON line [seconds, query, URL] per search; leaves the device unchanged only
+                  by opting in
+    lock          locked while the client reads a file in order to change it
 
-Promises: a state that was saved survives a crash at any moment; if the state is missing or damaged,
-nothing more is spent. Raw records are removed from the folder once their window is answered, also
-those in a file that a crash left half-written (a program cannot know whether the disk's firmware
-keeps a copy).
+Promises: a saved state survives a crash at any moment; if the state is missing or damaged, the
+device spends no more. The client deletes raw records once their window is answered, also from files
+that a crash left half-written (a program cannot know whether the disk's firmware keeps a copy).
 
 Decision: docs/decisions/0041-what-a-device-writes-down.md
 """
@@ -32,13 +31,13 @@ __all__ = ["Store", "TimedRecord", "draw_for_answers", "shuffled"]
 
 @dataclass(frozen=True, slots=True)
 class TimedRecord:
-    """A record and the second it was made."""
+    """A record and the second of its search."""
 
     at_s: int
     record: Record
 
     def __repr__(self) -> str:
-        """Quotes nothing, because representations end up in logs."""
+        """Leave out the record: representations end up in logs."""
         return f"TimedRecord(at_s={self.at_s}, …)"
 
 
@@ -51,16 +50,16 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[State]:
-        """The state; other processes are locked out until the block ends."""
+        """Yield the state; lock other processes out until the block ends."""
         with self._files.locked():
             yield self._load()
 
     def save(self, state: State) -> None:
-        """Durably put `state` in place of the last one, all or nothing."""
+        """Replace the stored state durably and atomically."""
         self._files.replace("state", state.to_bytes())
 
     def keep(self, at_s: int, record: Record) -> None:
-        """Keep one raw record until its window is answered."""
+        """Store one raw record until its window is answered."""
         line = json.dumps([at_s, *record], separators=(",", ":")).encode() + b"\n"
         with self._files.locked():
             if self._files.size("records") + len(line) > self._max_record_bytes:
@@ -69,15 +68,15 @@ class Store:
             self._files.append("records", line)
 
     def records(self, start_s: int, end_s: int) -> list[Record]:
-        """The raw records made in [start_s, end_s)."""
+        """Return the raw records of searches in [start_s, end_s)."""
         return [timed.record for timed in self._records() if start_s <= timed.at_s < end_s]
 
-    def held(self) -> int:
-        """How many raw records are on the device."""
+    def count_records(self) -> int:
+        """Return the number of raw records on the device."""
         return len(self._records())
 
     def forget(self, before_s: int) -> None:
-        """Remove the raw records made before `before_s`, and lines that cannot be read."""
+        """Delete the raw records from before `before_s`, and unreadable lines."""
         data = self._files.read("records")
         if not data:
             return
@@ -87,9 +86,9 @@ class Store:
             self._files.replace("records", "".join(lines).encode())
 
     def forget_all(self) -> None:
-        """Remove every raw record, and opt-in records not yet sent.
+        """Delete every raw record, and opt-in records not yet sent.
 
-        A state that cannot be read may quote such records: it is emptied, and stays unreadable.
+        An unreadable state may contain such records: this empties it, and it stays unreadable.
         """
         with self._files.locked():
             if self._files.read("records"):
@@ -100,8 +99,8 @@ class Store:
                 if self._files.read("state"):
                     self._files.replace("state", b"")
             else:
-                if state.outgoing and state.outgoing.mode is Mode.OPT_IN:
-                    self.save(replace(state, outgoing=None))
+                if state.pending and state.pending.mode is Mode.OPT_IN:
+                    self.save(replace(state, pending=None))
 
     def _records(self) -> list[TimedRecord]:
         records = []
@@ -127,7 +126,7 @@ class Store:
         else:
             state = State.from_bytes(data)
         if not begun:
-            # Before the marker: a loss of power may take the folder only while it holds no claim.
+            # Before the marker: a loss of power may take the folder only while it holds no entry.
             self._files.sync_parents()
             self._files.replace("begun", b"")
         return state
@@ -136,10 +135,10 @@ class Store:
 def draw_for_answers(
     records: Sequence[Record], answers: int, dice: RandomSource
 ) -> list[Record | None]:
-    """What each answer is about: any of the records, drawn anew each time, or `None` without any.
+    """Draw one record for each answer, with replacement; `None` for each if there are none.
 
-    With replacement: an answer is then about one record drawn from the window, as an opt-in user's
-    slot 0 is. Drawn without, one search would count as a third of a person among three answers.
+    With replacement, each answer is about one record drawn from the window, as an opt-in user's
+    slot 0 is. Without, one search would count as a third of a person among three answers.
     """
     if not records:
         return [None] * answers
@@ -147,7 +146,7 @@ def draw_for_answers(
 
 
 def shuffled(records: Sequence[Record], dice: RandomSource) -> list[Record]:
-    """The records in random order, each order equally likely."""
+    """Return the records in random order, each order equally likely."""
     pool = list(records)
     for place in range(len(pool)):
         other = place + dice.below(len(pool) - place)

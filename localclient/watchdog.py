@@ -1,10 +1,10 @@
-"""A limit on how long a blocking request may take in all.
+"""Limits the total duration of a blocking request.
 
 httpx limits each wait for the next bytes, never their sum: a server that sends one byte of a
-header every few seconds, or `100 Continue` for ever, would block the calling thread for ever.
+header every few seconds, or endless `100 Continue`, would block the calling thread permanently.
 
-Promises: when the time is up the connection is shut down, so that every call that waits for it
-fails.
+Promises: when the time is up the watchdog shuts the connection down, so that every call that waits
+for it fails.
 Assumes: a transport that reports its connections by httpcore's `trace` extension, as httpx's own
 do, also through proxies. Connecting is limited by httpx, for each of the server's addresses.
 """
@@ -21,12 +21,12 @@ __all__ = ["Watchdog"]
 
 
 class Watchdog:
-    """Watches over the connection of one talk, which several requests may share."""
+    """Watches the connection of one exchange, which several requests may share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        #: Time ran out; nothing more comes from this connection.
+        #: Time is up; the connection is shut down.
         self.ended = False
 
     @contextmanager
@@ -41,11 +41,11 @@ class Watchdog:
             timer.cancel()
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Take note of a connection when it is made, and of TLS when that is put around it."""
-        made: Any = info.get("return_value")
-        if event.endswith(".complete") and hasattr(made, "get_extra_info"):
+        """Note the socket when httpcore reports a connection, or TLS on top of it."""
+        connection: Any = info.get("return_value")
+        if event.endswith(".complete") and hasattr(connection, "get_extra_info"):
             with self._lock:
-                self._socket = made.get_extra_info("socket")
+                self._socket = connection.get_extra_info("socket")
                 if self.ended:
                     self._shut()
 

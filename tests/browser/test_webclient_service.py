@@ -23,9 +23,9 @@ const device = new Device({ server, limits, store: new IndexedDbStore(name), opt
 /** Until it is sent, as a timer would call it. */
 const sent = async () => {
   for (let tries = 0; tries < 100; tries++) {
-    const { what, againAtS } = await device.maybeReport()
-    if (what === 'sent') return true
-    await new Promise((done) => setTimeout(done, Math.max(200, againAtS * 1000 - Date.now())))
+    const { code, nextCallAtS } = await device.maybeReport()
+    if (code === 'sent') return true
+    await new Promise((done) => setTimeout(done, Math.max(200, nextCallAtS * 1000 - Date.now())))
   }
   return false
 }
@@ -54,7 +54,7 @@ def test_a_page_of_a_listed_origin_reports_and_opts_in_and_is_counted(
         source = f"async ([server, name, optIn]) => {{ {DEVICE} {script} }}"
         return tab.evaluate(source, [service.url, name, opt_in])
 
-    record = f"return (await device.record({QUERY!r}, {URL!r})).what"
+    record = f"return (await device.record({QUERY!r}, {URL!r})).code"
     opt_in = {"userId": "a person", "token": service.token}
     assert [run("reports", None, record), run("opts in", opt_in, record)] == ["kept", "kept"]
     service.publish_head_list(7)

@@ -100,9 +100,9 @@ def test_tabs_that_report_at_once_spend_once(context: BrowserContext, origin: st
         tab.evaluate(
             f"""() => {{ window.ended = (async () => {{ {PRELUDE}
               const posted = []
-              const {{ what }} = await device(new IndexedDbStore(), posted, 300)
+              const {{ code }} = await device(new IndexedDbStore(), posted, 300)
                 .maybeReport({{ atOnce: true }})
-              return [what, posted.length]
+              return [code, posted.length]
             }})() }}"""
         )
 
@@ -122,8 +122,8 @@ def test_storage_that_was_lost_is_not_taken_for_a_new_device(
         await device(new IndexedDbStore()).status()
         await new Promise((done) => (indexedDB.deleteDatabase('blendstream').onsuccess = done))
         const posted = []
-        const { what } = await device(new IndexedDbStore(), posted).maybeReport({ atOnce: true })
-        return [what, posted.length]
+        const { code } = await device(new IndexedDbStore(), posted).maybeReport({ atOnce: true })
+        return [code, posted.length]
         """,
     )
 
@@ -136,11 +136,11 @@ def test_a_worker_notices_lost_storage_too(context: BrowserContext, origin: str)
         page(context, origin),
         """
         await device(new IndexedDbStore()).status()
-        const fresh = (await device(new IndexedDbStore()).status()).what
+        const fresh = (await device(new IndexedDbStore()).status()).code
         await new Promise((done) => (indexedDB.deleteDatabase('blendstream').onsuccess = done))
         const posted = []
-        const { what } = await device(new IndexedDbStore(), posted).maybeReport({ atOnce: true })
-        return [typeof localStorage, fresh, what, posted.length]
+        const { code } = await device(new IndexedDbStore(), posted).maybeReport({ atOnce: true })
+        return [typeof localStorage, fresh, code, posted.length]
         """,
     )
 
@@ -153,8 +153,8 @@ def test_a_marker_that_was_lost_is_set_again(context: BrowserContext, origin: st
         """
         await device(new IndexedDbStore()).status()
         localStorage.clear()
-        const { what } = await device(new IndexedDbStore()).status()
-        return [what, localStorage.length]
+        const { code } = await device(new IndexedDbStore()).status()
+        return [code, localStorage.length]
         """,
     )
 

@@ -10,9 +10,9 @@ import pytest
 
 from blendstream.blender.values.parameters import PERIOD_EPOCHS
 from blendstream.localclient import LimitReached, Limits
-from blendstream.localclient.budget import add_claim, within_limits
+from blendstream.localclient.budget import add_entry, check_entry
 from blendstream.localclient.cli import main
-from blendstream.localclient.state import Claim, Mode, State
+from blendstream.localclient.state import BudgetEntry, Mode, State
 from blendstream.streams.settings.sections import EpochSettings, PrivacySettings
 from tests.docs.pages import REPOSITORY
 
@@ -36,11 +36,13 @@ def sample(page: str) -> Limits:
     return Limits(**values)
 
 
-def claim(epoch: int, at_s: int) -> Claim:
+def claim(epoch: int, at_s: int) -> BudgetEntry:
     """A report of a default service's device on a daily epoch."""
     start_s = epoch * DAY_S
     privacy = (PRIVACY.epsilon, PRIVACY.delta)
-    return Claim(Mode.REPORT, epoch, f"list-{epoch}", start_s, start_s + DAY_S, at_s, *privacy)
+    return BudgetEntry(
+        Mode.REPORT, epoch, f"list-{epoch}", start_s, start_s + DAY_S, at_s, *privacy
+    )
 
 
 @pytest.mark.parametrize("page", SAMPLES)
@@ -48,15 +50,15 @@ def test_a_sample_allows_one_report_in_its_period_and_no_more(page):
     """ε = 28 stood here: seven reports, where a default service asks for one in 30 epochs."""
     limits = sample(page)
     first = claim(0, DAY_S)
-    once = add_claim(State(), first, limits)
+    once = add_entry(State(), first, limits)
     second = claim(1, first.at_s + limits.period_s - 1)
 
     assert (limits.epsilon_per_period, limits.delta_per_period) == (PRIVACY.epsilon, PRIVACY.delta)
     with pytest.raises(LimitReached):
-        within_limits(once, second, limits)
+        check_entry(once, second, limits)
     # Nor a cheaper one: the period has nothing left.
     with pytest.raises(LimitReached):
-        within_limits(once, replace(second, epsilon=0.001, delta=0.0), limits)
+        check_entry(once, replace(second, epsilon=0.001, delta=0.0), limits)
 
 
 @pytest.mark.parametrize("page", SAMPLES)
@@ -65,11 +67,11 @@ def test_a_sample_refuses_no_turn_of_a_default_service(page):
     limits, turns = sample(page), PERIOD_EPOCHS["sharp"]
     late = claim(0, 2 * DAY_S - 1)
     early = claim(turns, (turns + 1) * DAY_S)
-    once = add_claim(State(), late, limits)
+    once = add_entry(State(), late, limits)
 
-    within_limits(once, early, limits)
+    check_entry(once, early, limits)
     with pytest.raises(LimitReached):
-        within_limits(once, early, replace(limits, period_s=turns * DAY_S))
+        check_entry(once, early, replace(limits, period_s=turns * DAY_S))
 
 
 def test_the_command_line_suggests_the_same(capsys):

@@ -10,7 +10,7 @@ import pytest
 from blendstream.agents.gateway.state.verdicts import Reason
 from blendstream.agents.worker.halt_reasons import StopReason
 from blendstream.localclient import errors
-from blendstream.localclient.conversation import What
+from blendstream.localclient.exchange import ResultCode
 from blendstream.streams.releases.entries import IncompleteReason
 from blendstream.streams.tables.batch_verdict import Refusal
 from tests.docs.pages import REPOSITORY
@@ -53,7 +53,7 @@ def named(cells: Iterable[str], pattern: str) -> set[str]:
             id="publication",
         ),
         pytest.param(
-            "localclient.md", "## Outcomes", "outcome", (0,), OUTCOME, set(What),
+            "localclient.md", "## Outcomes", "outcome", (0,), OUTCOME, set(ResultCode),
             id="outcome in Python",
         ),
         pytest.param(
@@ -73,12 +73,12 @@ def test_the_table_names_every_reason_and_no_other(
 
 
 def test_the_browser_client_documents_every_outcome() -> None:
-    """`What` of webclient/src/device.js, and what `record` returns."""
+    """`ResultCode` of webclient/src/device.js, and what `record` returns."""
     source = (REPOSITORY / "webclient/src/device.js").read_text()
-    types = re.findall(r"@typedef \{('sent'.*?)\} What", source, re.DOTALL)
-    types += re.findall(r"Promise<\{what: ('kept'[^,]*),", source)
+    types = re.findall(r"@typedef \{('sent'.*?)\} ResultCode", source, re.DOTALL)
+    types += re.findall(r"Promise<\{code: ('kept'[^,]*),", source)
     outcomes = {word for text in types for word in re.findall(r"'([a-z ]+)'", text)}
-    calls = [row[1] for row in rows("webclient.md", "", "call") if "`what`" in row[1]]
+    calls = [row[1] for row in rows("webclient.md", "", "call") if "`code`" in row[1]]
 
     assert len(types) == 2
     assert named(calls, OUTCOME) - {"status"} == outcomes

@@ -18,7 +18,7 @@ import pytest
 from blendstream.agents.gateway.state.release_follower import ReleaseFold, ReleaseFollower
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.cells import RandomizerSpec
-from blendstream.localclient.conversation import What
+from blendstream.localclient.exchange import ResultCode
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient
 from blendstream.localclient.opting_in import OptIn
@@ -321,15 +321,15 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     trusted = await asyncio.to_thread(turn.report_now)
     waits = await asyncio.to_thread(other.report_now)
 
-    assert sent.what is What.SENT, sent
-    assert again.what is What.NOTHING_NEW, again
-    assert trusted.what is What.SENT, trusted
-    assert waits.what is What.NOTHING_NEW, waits
+    assert sent.code is ResultCode.SENT, sent
+    assert again.code is ResultCode.NOTHING_NEW, again
+    assert trusted.code is ResultCode.SENT, trusted
+    assert waits.code is ResultCode.NOTHING_NEW, waits
     assert "not this person's turn" in waits.detail
     assert other.status().unsent_epoch is None, "raw records must not stay to be sent again"
     posts = 'blender_gateway_entries_total{stem="optin_records",verdict="other_cohort"} 1'
     assert posts in gateway.metrics()
-    assert (await asyncio.to_thread(other.report_now)).what is What.NOTHING_NEW
+    assert (await asyncio.to_thread(other.report_now)).code is ResultCode.NOTHING_NEW
     assert posts in gateway.metrics(), "nothing was sent again"
     await (await service.until_total(InputStream.CLIENT_REPORTS, 7, 1)).close()
     await (await service.until_total(InputStream.OPTIN_RECORDS, 8, 1)).close()

@@ -73,7 +73,7 @@ class ForgetfulFiles(MortalFiles):
     """A broken device: it sends without having written its report down."""
 
     def replace(self, name: str, data: bytes) -> None:
-        if b'"outgoing": {' not in data:
+        if b'"pending": {' not in data:
             super().replace(name, data)
 
 

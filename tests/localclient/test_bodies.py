@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.localclient import HeadListRefused, What
+from blendstream.localclient import HeadListRefused, ResultCode
 from blendstream.localclient.bodies import BoundedBody, UnusableBody
 from tests.localclient.support import Gateway, ManualClock, device, head_list, limits
 
@@ -71,4 +71,4 @@ def test_a_list_packed_by_the_gateway_is_answered(
     packed = (200, {"content-encoding": "gzip"}, gzip.compress(document.to_bytes()))
     for name in ("current", document.id):
         gateway.answers[f"/v1/head-lists/{name}"] = packed
-    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.SENT

@@ -48,7 +48,7 @@ def test_a_device_killed_at_every_step_spends_once_and_sends_the_same_bytes(
         folder = tmp_path / str(step)
         ended = devices.live(server=gateway.url, folder=str(folder), die_at=step, **life)
         sent_before[step] = gateway.bodies[:]
-        unsent = (folder / "state").exists() and state_of(folder).outgoing
+        unsent = (folder / "state").exists() and state_of(folder).pending
 
         # Its next life, undisturbed; it does not search again.
         assert (
@@ -61,8 +61,10 @@ def test_a_device_killed_at_every_step_spends_once_and_sends_the_same_bytes(
         if unsent:
             assert gateway.bodies[-1] == unsent.body.encode()
         state = state_of(folder)
-        assert [(c.mode, c.epoch, c.epsilon) for c in state.claims] == [(Mode.REPORT, 7, 4.0)]
-        assert state.outgoing is None
+        assert [(c.mode, c.epoch, c.epsilon) for c in state.budget_entries] == [
+            (Mode.REPORT, 7, 4.0)
+        ]
+        assert state.pending is None
         assert all(at_s >= END for at_s in held_at(folder)), f"step {step} left raw records"
         if ended == 0:
             break
@@ -96,7 +98,7 @@ def test_a_device_that_keeps_dying_still_spends_once(
         assert ended in (0, -9)
     assert len(gateway.bodies) >= 1
     assert len(set(gateway.bodies)) == 1
-    assert len(state_of(tmp_path).claims) == 1
+    assert len(state_of(tmp_path).budget_entries) == 1
 
 
 def test_an_opt_in_device_killed_at_every_step_sends_the_same_records_in_the_same_slots(
@@ -118,7 +120,7 @@ def test_an_opt_in_device_killed_at_every_step_sends_the_same_records_in_the_sam
         ended = devices.live(**life, die_at=step, search_at=SEARCHES[:2], call_at=calls)
         assert devices.live(**life, search_at=[], call_at=calls) == 0
         assert len(set(gateway.bodies)) <= 1, f"step {step} sent different bytes"
-        assert [c.mode for c in state_of(folder).claims] == [Mode.OPT_IN]
+        assert [c.mode for c in state_of(folder).budget_entries] == [Mode.OPT_IN]
         if ended == 0:
             break
         step += 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from blendstream.blender.values.dice import SystemDice
-from blendstream.localclient import ClockWrong, HeadListRefused, What
+from blendstream.localclient import ClockWrong, HeadListRefused, ResultCode
 from blendstream.localclient.local_client import _REAL
 from tests.localclient import (
     test_bodies,
@@ -56,7 +56,7 @@ def test_three_reports_at_a_tenth_fit_a_limit_of_three_tenths(
     for day in range(3):
         gateway.show(head_list(7 + day, shift_s=day * DAY, randomizer=spec(epsilon=0.1)))
         clock.now_s = END + HOUR + day * DAY
-        assert client.report_now().what is What.SENT
+        assert client.report_now().code is ResultCode.SENT
 
 
 def test_the_reporting_time_is_drawn_from_the_operating_system() -> None:
@@ -76,8 +76,8 @@ def test_a_talk_carries_nothing_of_the_last_one(
     for name in ("current", document.id):
         gateway.answers[f"/v1/head-lists/{name}"] = (200, marks, document.to_bytes())
     client = device(gateway, tmp_path, clock)
-    clock.now_s = client.maybe_report().again_at_s
-    assert client.maybe_report().what is What.SENT
+    clock.now_s = client.maybe_report().next_call_at_s
+    assert client.maybe_report().code is ResultCode.SENT
     clock.now_s += 2 * HOUR
     client.maybe_report()
 
@@ -107,7 +107,7 @@ def test_redirects_are_not_followed(
 ) -> None:
     gateway.show(head_list())
     gateway.answers["/v1/head-lists/current"] = (status, {"location": "/elsewhere"}, b"")
-    assert device(gateway, tmp_path, clock).report_now().what is What.TRY_LATER
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.TRY_LATER
     assert [path for path, _ in gateway.asked] == ["/v1/head-lists/current"]
 
 
@@ -118,12 +118,12 @@ def test_a_refusal_counts_only_in_the_gateways_own_form(
     gateway.show(head_list())
     client = device(gateway, tmp_path, clock)
     for kind, came_to in (
-        ("text/html", What.TRY_LATER),
-        ("application/json", What.TRY_LATER),
-        ("application/problem+json", What.REFUSED_BY_SERVER),
+        ("text/html", ResultCode.TRY_LATER),
+        ("application/json", ResultCode.TRY_LATER),
+        ("application/problem+json", ResultCode.REFUSED_BY_SERVER),
     ):
         gateway.answers["/v1/reports"] = (status, {"content-type": kind}, b"{}")
-        assert client.report_now().what is came_to
+        assert client.report_now().code is came_to
     assert len(set(gateway.bodies)) == 1
 
 
@@ -132,8 +132,8 @@ def test_a_list_is_downloaded_twice_for_a_report_and_about_hourly_while_nothing_
 ) -> None:
     gateway.show(head_list())
     client = device(gateway, tmp_path, clock)
-    clock.now_s = client.maybe_report().again_at_s
-    assert client.maybe_report().what is What.SENT
+    clock.now_s = client.maybe_report().next_call_at_s
+    assert client.maybe_report().code is ResultCode.SENT
     assert len(gateway.asked) == 2
 
     gateway.asked.clear()
@@ -148,13 +148,13 @@ def test_a_wrong_list_that_is_shown_first_costs_the_device_that_window_only(
 ) -> None:
     gateway.show(head_list(records=LISTED[:1]))
     client = device(gateway, tmp_path, clock)
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     gateway.show(head_list())
     with pytest.raises(HeadListRefused, match="windows must not overlap"):
         client.report_now()
     gateway.show(head_list(8, shift_s=DAY))
     clock.now_s += DAY
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
 
 
 def test_a_device_whose_clock_was_ahead_is_silent_until_time_has_caught_up(
@@ -163,7 +163,7 @@ def test_a_device_whose_clock_was_ahead_is_silent_until_time_has_caught_up(
     clock.now_s += 100 * DAY
     gateway.show(head_list(107, shift_s=100 * DAY))
     client = device(gateway, tmp_path, clock)
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     for day in (1, 50, 101):
         gateway.show(head_list(7 + day, shift_s=day * DAY))
         clock.now_s = END + HOUR + day * DAY
@@ -171,7 +171,7 @@ def test_a_device_whose_clock_was_ahead_is_silent_until_time_has_caught_up(
             with pytest.raises((ClockWrong, HeadListRefused)):
                 client.report_now()
         else:
-            assert client.report_now().what is What.SENT
+            assert client.report_now().code is ResultCode.SENT
 
 
 def test_after_a_change_of_r_a_turn_may_come_sooner(
@@ -183,10 +183,10 @@ def test_after_a_change_of_r_a_turn_may_come_sooner(
         clock.now_s = END + HOUR
         gateway.show(head_list(7, cohorts=3))
         client = device(gateway, tmp_path / str(seed), clock, seed=seed, files=UnsyncedFiles)
-        if client.report_now().what is What.SENT:
+        if client.report_now().code is ResultCode.SENT:
             clock.now_s += DAY
             gateway.show(head_list(8, shift_s=DAY, cohorts=2))
-            soon += client.report_now().what is What.SENT
+            soon += client.report_now().code is ResultCode.SENT
     assert soon
 
 
@@ -200,11 +200,14 @@ def test_the_second_look_is_by_id_and_at_the_drawn_time(
     document = gateway.show(head_list())
     client = device(gateway, tmp_path, clock)
     waiting = client.maybe_report()
-    appointment = state_of(tmp_path).appointment
-    assert appointment is not None
-    assert (appointment.subject, appointment.act_at_s) == (document.id, waiting.again_at_s)
-    clock.now_s = waiting.again_at_s - 1
-    assert client.maybe_report().what is What.WAITING
+    kept = state_of(tmp_path).scheduled_send
+    assert kept is not None
+    assert (kept.subject, kept.send_at_s) == (
+        document.id,
+        waiting.next_call_at_s,
+    )
+    clock.now_s = waiting.next_call_at_s - 1
+    assert client.maybe_report().code is ResultCode.WAITING
     clock.now_s += 1
     client.maybe_report()
     assert [path for path, _ in gateway.asked] == [
@@ -221,7 +224,9 @@ def test_a_service_that_once_had_very_short_windows_is_refused_by_its_numbers(
     with pytest.raises(HeadListRefused, match="windows of 3600 s since 1970"):
         device(gateway, tmp_path / "hours", clock).report_now()
     own = limits(min_window_s=60)
-    assert device(gateway, tmp_path / "minutes", clock, own=own).report_now().what is What.SENT
+    assert (
+        device(gateway, tmp_path / "minutes", clock, own=own).report_now().code is ResultCode.SENT
+    )
 
 
 Test = Callable[..., Any]
@@ -264,7 +269,7 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
     "In opt-in mode it draws its time once it is near": (
         test_silence.test_a_long_collecting_window_does_not_make_a_device_wait_long,
     ),
-    "claims a window up to the second": (
+    "covers a window up to the second": (
         test_silence.test_records_sent_early_in_a_long_window_rule_out_no_later_window,
         test_silence.test_a_server_that_is_slow_to_begin_cannot_have_a_window_answered_twice,
     ),

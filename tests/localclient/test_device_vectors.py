@@ -45,7 +45,7 @@ def apart(name: str) -> str:
         ("exponents", "exponents", 40),
         ("channels", "channels", 60),
         ("reports", "reports", 40),
-        ("budget", "claims", 20),
+        ("budget", "budget_entries", 20),
         ("conversations", "conversations", 60),
     ],
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from blendstream.localclient import StateUnreadable, StorageRefused, What
+from blendstream.localclient import ResultCode, StateUnreadable, StorageRefused
 from blendstream.localclient.files import Files
 from tests.localclient.support import (
     END,
@@ -64,7 +64,7 @@ def searched(gateway: Gateway, folder: Path, clock: ManualClock) -> None:
     for record in LISTED:
         client.record(*record)
     clock.now_s = END + HOUR
-    assert client.maybe_report().what is What.WAITING
+    assert client.maybe_report().code is ResultCode.WAITING
 
 
 def test_a_disk_that_fills_up_at_any_step_means_nothing_spent_and_nothing_sent(
@@ -79,19 +79,19 @@ def test_a_disk_that_fills_up_at_any_step_means_nothing_spent_and_nothing_sent(
         searched(gateway, folder, clock)
         full = device(gateway, folder, clock, files=partial(FullDisk, from_step=step))
         try:
-            assert full.report_now().what is What.SENT
+            assert full.report_now().code is ResultCode.SENT
             kept = None
         except StorageRefused as refusal:
             refused.append(str(refusal))
             sent, state = gateway.bodies, state_of(folder)
             assert sent == []
             # What was renamed but not yet safe is kept for later: spent, and still unsent.
-            kept = state.outgoing
-            assert len(state.claims) == (1 if kept else 0)
+            kept = state.pending
+            assert len(state.budget_entries) == (1 if kept else 0)
         again = device(gateway, folder, clock, seed=77)
-        assert again.report_now().what in (What.SENT, What.NOTHING_NEW)
+        assert again.report_now().code in (ResultCode.SENT, ResultCode.NOTHING_NEW)
         assert len(set(gateway.bodies)) == 1
-        assert len(state_of(folder).claims) == 1
+        assert len(state_of(folder).budget_entries) == 1
         if kept:
             assert gateway.bodies == [kept.body.encode()]
     assert len(refused) >= 4
@@ -156,7 +156,7 @@ def test_a_really_full_disk_is_refused_and_recovers(
     assert (folder / "state").read_bytes() == before
     assert gateway.posted == []
 
-    assert device(gateway, folder, clock).report_now().what is What.SENT
+    assert device(gateway, folder, clock).report_now().code is ResultCode.SENT
     assert document.id.encode() in gateway.bodies[0]
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_state_stops_all_spending(
     assert len(gateway.posted) == 1
 
     (tmp_path / "state").write_bytes(good)
-    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.SENT
 
 
 def test_a_state_that_was_there_and_is_gone_stops_all_spending(
@@ -253,7 +253,7 @@ class WatchedFiles(Files):
         self.told = told
 
     def _write(self, handle: int, data: bytes) -> None:
-        self.told.append("written with bytes to send" if b'"outgoing": {' in data else "written")
+        self.told.append("written with bytes to send" if b'"pending": {' in data else "written")
         super()._write(handle, data)
 
     def _sync(self, handle: int) -> None:
@@ -288,7 +288,7 @@ def test_the_report_survives_a_loss_of_power_before_it_is_sent(
     clock.now_s = START + HOUR
     kept.record(*LISTED[0])
     clock.now_s = END + HOUR
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
 
     began = told.index("written with bytes to send")
     durable = ["written with bytes to send", "synced", "renamed", "synced"]
@@ -316,7 +316,7 @@ class MappedFiles(Files):
 def test_a_new_folder_survives_a_loss_of_power_before_anything_is_spent(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """If it could vanish with the claims in it, a loss of power would be a new budget."""
+    """If it could vanish with the budget entries in it, a loss of power would be a new budget."""
     folder = tmp_path / "made" / "with" / "it"
     for new in (True, False):
         told: list[int | str] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.localclient import StorageRefused, What
+from blendstream.localclient import ResultCode, StorageRefused
 from tests.localclient.support import END, HOUR, LISTED, START, Gateway, ManualClock, device
 from tests.localclient.support import head_list as shown_list
 
@@ -24,7 +24,7 @@ def used(gateway: Gateway, folder: Path, clock: ManualClock) -> None:
     clock.now_s = START + HOUR
     client.record(*LISTED[0])
     clock.now_s = END + HOUR
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     client.record(*LISTED[1])
     gateway.posted.clear()
 

@@ -32,7 +32,7 @@ def test_every_code_block_of_the_guide_runs(
         exec(compile(code, str(GUIDE), "exec"), names)
 
     said = capsys.readouterr().out
-    assert "waiting this device reports at a time it drew" in said
+    assert "waiting this device reports at a random time" in said
     assert "0.250 [0.240, 0.260] https://sun.example/" in said
     assert "weather" in said
     background = names["report_in_the_background"]

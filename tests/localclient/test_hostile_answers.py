@@ -25,7 +25,7 @@ from blendstream.localclient import (
     LocalClient,
     OptIn,
     Outcome,
-    What,
+    ResultCode,
 )
 from blendstream.localclient.local_client import _Parts
 from blendstream.localclient.search import PublishedResult
@@ -143,9 +143,9 @@ def test_a_head_list_wrong_in_any_part_is_refused_or_answered_and_nothing_betwee
         came_to, state, posted = server.call()
         if isinstance(came_to, ClientRefused):
             refused += 1
-            assert (state.claims, posted) == ((), 0)
+            assert (state.budget_entries, posted) == ((), 0)
         else:
-            assert len(state.claims) == posted == (came_to.what is What.SENT)
+            assert len(state.budget_entries) == posted == (came_to.code is ResultCode.SENT)
     assert refused > 500
 
 
@@ -160,9 +160,9 @@ def test_epochs_wrong_in_any_part_are_refused_or_answered_and_nothing_between(
         came_to, state, posted = server.call()
         if isinstance(came_to, ClientRefused):
             refused += 1
-            assert (state.claims, posted) == ((), 0)
+            assert (state.budget_entries, posted) == ((), 0)
         else:
-            assert len(state.claims) == posted == (came_to.what is What.SENT)
+            assert len(state.budget_entries) == posted == (came_to.code is ResultCode.SENT)
     assert refused > 100
 
 
@@ -177,8 +177,8 @@ def test_verdicts_wrong_in_any_part_leave_the_report_kept_or_settled(
         server.answers["/v1/reports"] = data
         came_to, state, posted = server.call()
         assert isinstance(came_to, Outcome)
-        assert (len(state.claims), posted) == (1, 1)
-        assert (state.outgoing is not None) == (came_to.what is What.TRY_LATER)
+        assert (len(state.budget_entries), posted) == (1, 1)
+        assert (state.pending is not None) == (came_to.code is ResultCode.TRY_LATER)
 
 
 def test_a_publication_wrong_in_any_part_is_refused_or_read() -> None:
@@ -221,7 +221,7 @@ async def test_headers_that_make_no_sense_are_no_reason_to_crash(
             parts = _Parts(clock, SeededDice(1), UnsyncedFiles)
             came_to = client(gateway.url, folder, limits(), _parts=parts).maybe_report()
             outcome = came_to if isinstance(came_to, Outcome) else await came_to
-            assert outcome.what in (What.WAITING, What.TRY_LATER)
+            assert outcome.code in (ResultCode.WAITING, ResultCode.TRY_LATER)
 
 
 @contextmanager
@@ -289,5 +289,5 @@ async def test_a_server_that_drips_does_not_hold_the_device(
             outcome = await AsyncLocalClient(url, tmp_path, limits(), _parts=parts).report_now()
         else:
             outcome = LocalClient(url, tmp_path, limits(), _parts=parts).report_now()
-    assert outcome.what is What.TRY_LATER
+    assert outcome.code is ResultCode.TRY_LATER
     assert "did not answer" in outcome.detail

@@ -17,7 +17,7 @@ from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 from blendstream.blender.values.cells import HeadList
 from blendstream.blender.values.interfaces import LocalRandomizer
 from blendstream.blender.values.record import Record
-from blendstream.localclient import What
+from blendstream.localclient import ResultCode
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.submissions import write_report
 from tests.localclient.support import (
@@ -100,7 +100,7 @@ def test_requests_of_one_head_list_are_alike_but_for_the_body_itself(
         if seed % 2:
             client.record(*document.head_list.records[seed])
         clock.now_s = END + HOUR
-        assert client.report_now().what is What.SENT
+        assert client.report_now().code is ResultCode.SENT
 
     # Both kinds of answer were sent, or nothing was put to the test.
     said = [json.loads(body)["answers"][0][-1] == star for body in gateway.bodies]

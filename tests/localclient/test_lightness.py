@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from blendstream import localclient
-from blendstream.localclient import LocalClient, PublishedResult, What, forget
+from blendstream.localclient import LocalClient, PublishedResult, ResultCode, forget
 from tests.localclient.support import LISTED, START, Gateway, ManualClock, device, head_list, limits
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ from blendstream.localclient import Limits, LocalClient
 limits = Limits(epsilon_per_report=4.0, delta_per_report=1e-5, epsilon_per_period=4.0,
                 delta_per_period=1e-5, period_s=28 * 86_400)
 client = LocalClient(sys.argv[1], sys.argv[2], limits)
-print(client.record("weather", "https://weather.example/").what, client.report_now().what)
+print(client.record("weather", "https://weather.example/").code, client.report_now().code)
 assert not any(name.split(".")[0] == "numpy" for name in sys.modules)
 """
 
@@ -88,8 +88,8 @@ def test_nothing_that_a_person_typed_makes_a_call_raise(
     for text in TYPED:
         for query, url in ((text, "https://x.example/"), ("weather", text)):
             recorded = client.record(query, url)
-            assert recorded.what in (What.KEPT, What.TEXT_REFUSED)
-            kept += recorded.what is What.KEPT
+            assert recorded.code in (ResultCode.KEPT, ResultCode.TEXT_REFUSED)
+            kept += recorded.code is ResultCode.KEPT
         assert result.search(text) == result.complete(text) == []
     assert 0 < kept == client.status().records_held < 2 * len(TYPED)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from blendstream.blender.values.errors import ParameterError
-from blendstream.localclient import HeadListRefused, OptIn, What
+from blendstream.localclient import HeadListRefused, OptIn, ResultCode
 from blendstream.localclient.state import Mode
 from tests.localclient.collecting_epochs import WHO, collecting, opted_in
 from tests.localclient.support import (
@@ -36,11 +36,11 @@ def test_records_go_out_late_in_the_window_with_the_token(
     for record in LISTED:
         client.record(*record)
     waiting = client.maybe_report()
-    assert waiting.what is What.WAITING
-    assert END - DAY // 4 <= waiting.again_at_s < END
+    assert waiting.code is ResultCode.WAITING
+    assert END - DAY // 4 <= waiting.next_call_at_s < END
 
-    clock.now_s = waiting.again_at_s
-    assert client.maybe_report().what is What.SENT
+    clock.now_s = waiting.next_call_at_s
+    assert client.maybe_report().code is ResultCode.SENT
     ((path, body, headers),) = gateway.posted
     entries = json.loads(body)
     assert path == "/v1/optin-records"
@@ -88,15 +88,15 @@ def test_a_retry_repeats_epoch_slots_and_bytes(
     mixed = b'{"verdicts":[{"status":"accepted"},{"status":"retry","reason":"busy"}]}'
     gateway.answers["/v1/optin-records"] = (status, {}, mixed if body is None else body)
     outcome = client.report_now()
-    assert outcome.what is What.TRY_LATER
+    assert outcome.code is ResultCode.TRY_LATER
     assert ("token" in outcome.detail) == (status == 401)
     gateway.answers.clear()
-    assert opted_in(gateway, tmp_path, clock, seed=9).report_now().what is What.SENT
+    assert opted_in(gateway, tmp_path, clock, seed=9).report_now().code is ResultCode.SENT
     assert len(gateway.bodies) == 2
     assert len(set(gateway.bodies)) == 1
 
 
-def test_records_of_another_cohorts_turn_leave_the_device_once_and_are_dropped(
+def test_records_of_another_cohort_leave_the_device_once_and_are_dropped(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
     """The server told that it wants none of them: sending them again would only expose them."""
@@ -105,18 +105,20 @@ def test_records_of_another_cohorts_turn_leave_the_device_once_and_are_dropped(
     client = opted_in(gateway, tmp_path, clock)
     for record in LISTED:
         client.record(*record)
-    turn = b'{"verdicts":[%s]}' % b",".join([b'{"status":"refused","reason":"other_cohort"}'] * 2)
-    gateway.answers["/v1/optin-records"] = (200, {"content-type": "application/json"}, turn)
+    refused = b'{"verdicts":[%s]}' % b",".join(
+        [b'{"status":"refused","reason":"other_cohort"}'] * 2
+    )
+    gateway.answers["/v1/optin-records"] = (200, {"content-type": "application/json"}, refused)
     outcome = client.report_now()
-    assert outcome.what is What.NOTHING_NEW
-    assert "not this person's turn" in outcome.detail
+    assert outcome.code is ResultCode.NOTHING_NEW
+    assert "cohort takes part in another epoch" in outcome.detail
     state = state_of(tmp_path)
-    assert (len(state.claims), state.outgoing) == (1, None)
+    assert (len(state.budget_entries), state.pending) == (1, None)
     assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
 
     for later_s in range(4):
         clock.now_s += HOUR * later_s
-        assert opted_in(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
+        assert opted_in(gateway, tmp_path, clock).report_now().code is ResultCode.NOTHING_NEW
     assert len(gateway.posted) == 1
 
 
@@ -138,9 +140,9 @@ def test_a_200_that_settles_nothing_is_not_taken_for_an_answer(
     client = opted_in(gateway, tmp_path, clock)
     client.record(*LISTED[0])
     gateway.answers["/v1/optin-records"] = (200, {}, body)
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     gateway.answers.clear()
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     assert len(set(gateway.bodies)) == 1
 
 
@@ -151,18 +153,18 @@ def test_a_window_sent_is_not_reported_on(
     clock.now_s = START + HOUR
     client = opted_in(gateway, tmp_path, clock)
     client.record(*LISTED[0])
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     client.record(*LISTED[1])  # later in the same window
 
     gateway.show(head_list(8))
     clock.now_s = END + HOUR
-    assert device(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.NOTHING_NEW
     assert len(gateway.posted) == 1
 
     gateway.show(head_list(9, shift_s=DAY))
     clock.now_s += DAY
-    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
-    assert [claim.mode for claim in state_of(tmp_path).claims] == [Mode.OPT_IN, Mode.REPORT]
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.SENT
+    assert [entry.mode for entry in state_of(tmp_path).budget_entries] == [Mode.OPT_IN, Mode.REPORT]
 
 
 def test_a_window_reported_on_is_not_sent(
@@ -192,7 +194,7 @@ def test_no_longer_opting_in_keeps_unsent_records_on_the_device(
 
     device(gateway, tmp_path, clock).report_now()
     assert gateway.posted == []
-    assert state_of(tmp_path).outgoing is None
+    assert state_of(tmp_path).pending is None
     assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
 
 
@@ -223,9 +225,9 @@ def test_records_wait_for_a_server_no_longer_than_records_are_kept(
     client = opted_in(gateway, tmp_path, clock)
     client.record(*LISTED[0])
     gateway.answers["/v1/optin-records"] = (503, {}, b"")
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     clock.now_s = START + limits().keep_records_s
-    assert client.report_now().what is What.EXPIRED
+    assert client.report_now().code is ResultCode.EXPIRED
     assert b"weather" not in b"".join(p.read_bytes() for p in tmp_path.iterdir())
 
 
@@ -237,15 +239,15 @@ def test_a_person_without_searches_takes_part_and_says_so_once(
     clock.now_s = START + HOUR
     client = opted_in(gateway, tmp_path, clock)
     gateway.answers["/v1/optin-records"] = (503, {}, b"")
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     client.record(*LISTED[0])  # After the window was answered: it stays on the device.
     gateway.answers.clear()
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     [entry] = json.loads(gateway.bodies[0])
     said = {"slot": 0, "query": None, "url": None}
     assert entry == {"user_id": "sonja@example", "epoch": 8, **said}
     assert gateway.bodies == [gateway.bodies[0]] * 2
-    assert opted_in(gateway, tmp_path, clock).report_now().what is What.NOTHING_NEW
+    assert opted_in(gateway, tmp_path, clock).report_now().code is ResultCode.NOTHING_NEW
 
 
 @pytest.mark.parametrize(
@@ -294,13 +296,13 @@ def test_a_token_may_be_fetched_for_each_sending(
     client.record(*LISTED[0])
     for _ in range(3):
         outcome = client.report_now()
-        assert outcome.what is What.TRY_LATER
+        assert outcome.code is ResultCode.TRY_LATER
         assert "no token" in outcome.detail
     assert gateway.posted == []
     gateway.answers["/v1/optin-records"] = (401, {}, b"")
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     gateway.answers.clear()
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
 
     sent = [headers["authorization"] for _, _, headers in gateway.posted]
     assert sent == ["Bearer first", "Bearer second"]

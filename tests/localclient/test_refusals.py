@@ -18,7 +18,7 @@ from blendstream.localclient import (
     LimitReached,
     Limits,
     LocalClient,
-    What,
+    ResultCode,
 )
 from blendstream.localclient.search import PublishedResult
 from blendstream.streams.wire.head_list_document import HeadListDocument
@@ -71,13 +71,13 @@ def test_a_hostile_list_is_refused_and_costs_nothing(
     with pytest.raises(HeadListRefused, match=wording) as refused:
         client.report_now()
     assert gateway.posted == []
-    assert state_of(tmp_path).claims == ()
+    assert state_of(tmp_path).budget_entries == ()
     assert client.status().records_held == 1
     assert "weather" not in str(refused.value)
     assert "tell-the-truth" not in str(refused.value)
 
     gateway.show(head_list())
-    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.SENT
 
 
 def test_text_without_end_is_refused_at_once(
@@ -87,7 +87,7 @@ def test_text_without_end_is_refused_at_once(
     endless = "\u0315\u0300" * (1 << 17)
     began = time.process_time()
     recorded = device(gateway, tmp_path, clock).record(endless, "https://example.org/")
-    assert recorded.what is What.TEXT_REFUSED
+    assert recorded.code is ResultCode.TEXT_REFUSED
     assert "query must be at most 1024 bytes" in recorded.detail
     assert PublishedResult(1, "blend", {}, ()).search(endless) == []
     assert time.process_time() - began < 1
@@ -113,7 +113,7 @@ def test_bytes_that_are_no_head_list_are_refused(
     gateway.current = body
     with pytest.raises(HeadListRefused, match="malformed"):
         device(gateway, tmp_path, clock).report_now()
-    assert state_of(tmp_path).claims == ()
+    assert state_of(tmp_path).budget_entries == ()
 
 
 def test_two_lists_for_one_epoch_get_one_report(
@@ -133,12 +133,12 @@ def test_a_list_swapped_while_the_device_waits_is_refused(
 ) -> None:
     first = gateway.show(head_list())
     client = device(gateway, tmp_path, clock)
-    clock.now_s = client.maybe_report().again_at_s
+    clock.now_s = client.maybe_report().next_call_at_s
     gateway.lists[first.id] = gateway.show(head_list(records=LISTED[:1])).to_bytes()
     with pytest.raises(HeadListRefused, match="another hash"):
         client.maybe_report()
     assert gateway.posted == []
-    assert state_of(tmp_path).claims == ()
+    assert state_of(tmp_path).budget_entries == ()
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_limit_of_the_period_holds_and_says_when_it_frees(
     for day in range(2):
         gateway.show(head_list(7 + day, shift_s=day * DAY))
         clock.now_s = first_s + day * DAY
-        assert client.report_now().what is What.SENT
+        assert client.report_now().code is ResultCode.SENT
     gateway.show(head_list(9, shift_s=2 * DAY))
     clock.now_s = first_s + 2 * DAY
     with pytest.raises(LimitReached, match=r"would make it epsilon=12\.0") as refused:
@@ -182,7 +182,7 @@ def test_the_limit_of_the_period_holds_and_says_when_it_frees(
 
     gateway.show(head_list(16, shift_s=10 * DAY))
     clock.now_s = first_s + 10 * DAY
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
 
 
 def test_a_period_shortened_and_lengthened_again_still_finds_what_was_spent(
@@ -194,7 +194,7 @@ def test_a_period_shortened_and_lengthened_again_still_finds_what_was_spent(
         gateway.show(head_list(7 + day, shift_s=day * DAY))
         clock.now_s = first_s + day * DAY
         own = limits(epsilon_per_period=4.0, period_s=period_s)
-        assert device(gateway, tmp_path, clock, own=own).report_now().what is What.SENT
+        assert device(gateway, tmp_path, clock, own=own).report_now().code is ResultCode.SENT
     gateway.show(head_list(11, shift_s=4 * DAY))
     clock.now_s = first_s + 4 * DAY
     own = limits(epsilon_per_period=11.0, period_s=30 * DAY)
@@ -235,10 +235,10 @@ def test_a_clock_that_disagrees_with_the_servers_is_refused(
     with pytest.raises(ClockWrong, match="must be within 900 s of the server's"):
         device(gateway, tmp_path, clock).report_now()
     assert gateway.posted == []
-    assert state_of(tmp_path).claims == ()
+    assert state_of(tmp_path).budget_entries == ()
 
     gateway.date_s = clock.now_s
-    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.SENT
 
 
 def test_a_clock_set_back_is_refused(gateway: Gateway, tmp_path: Path, clock: ManualClock) -> None:
@@ -260,7 +260,7 @@ def test_a_list_whose_time_is_over_is_left_alone(
     gateway.show(head_list())
     clock.now_s = UNTIL
     outcome = device(gateway, tmp_path, clock).report_now()
-    assert outcome.what is What.NOTHING_NEW
+    assert outcome.code is ResultCode.NOTHING_NEW
     assert gateway.posted == []
 
 
@@ -316,7 +316,7 @@ def test_no_refusal_quotes_a_record_or_the_server(
     client.record(secret, f"https://{secret}.example/")
     for record in ((secret, ""), ("", secret), (secret * 90, secret), (secret + "\x00", secret)):
         recorded = client.record(*record)
-        assert recorded.what is What.TEXT_REFUSED
+        assert recorded.code is ResultCode.TEXT_REFUSED
         said.append(repr(recorded))
     body = json.loads(head_list().to_bytes())
     for broken in (

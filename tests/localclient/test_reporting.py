@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from blendstream.blender.values.record import Record
-from blendstream.localclient import AsyncLocalClient, HeadListRefused, LocalClient, What
+from blendstream.localclient import AsyncLocalClient, HeadListRefused, LocalClient, ResultCode
 from blendstream.localclient.local_client import _Parts
 from blendstream.localclient.state import Mode
 from blendstream.localclient.store import draw_for_answers, shuffled
@@ -49,14 +49,14 @@ def test_a_device_waits_for_its_time_then_reports_once(
     searching(client, clock, LISTED[0])
 
     waiting = client.maybe_report()
-    assert waiting.what is What.WAITING
-    assert clock.now_s <= waiting.again_at_s < UNTIL
+    assert waiting.code is ResultCode.WAITING
+    assert clock.now_s <= waiting.next_call_at_s < UNTIL
     assert gateway.posted == []
 
-    clock.now_s = waiting.again_at_s
-    assert client.maybe_report().what is What.SENT
+    clock.now_s = waiting.next_call_at_s
+    assert client.maybe_report().code is ResultCode.SENT
     clock.now_s += 2 * HOUR
-    assert client.maybe_report().what is What.NOTHING_NEW
+    assert client.maybe_report().code is ResultCode.NOTHING_NEW
 
     ((path, body, headers),) = gateway.posted
     report = json.loads(body)
@@ -66,8 +66,8 @@ def test_a_device_waits_for_its_time_then_reports_once(
     assert [len(answer) for answer in report["answers"]] == [1]
     assert "cookie" not in {name.lower() for name in headers}
     assert "authorization" not in {name.lower() for name in headers}
-    (claim,) = state_of(tmp_path).claims
-    assert (claim.mode, claim.epoch, claim.epsilon) == (Mode.REPORT, 7, 4.0)
+    (entry,) = state_of(tmp_path).budget_entries
+    assert (entry.mode, entry.epoch, entry.epsilon) == (Mode.REPORT, 7, 4.0)
 
 
 def test_the_raw_records_of_an_answered_window_are_gone_and_later_ones_stay(
@@ -79,7 +79,7 @@ def test_the_raw_records_of_an_answered_window_are_gone_and_later_ones_stay(
     searching(client, clock, *LISTED)
     client.record("later", "https://later.example/")
 
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
 
     kept = (tmp_path / "records").read_text()
     assert "weather" not in kept
@@ -98,8 +98,8 @@ def test_a_device_without_records_does_exactly_what_one_with_records_does(
         client = device(gateway, tmp_path / name, clock)
         searching(client, clock, *held)
         waiting = client.maybe_report()
-        clock.now_s = waiting.again_at_s
-        outcomes.append((waiting, client.maybe_report().what))
+        clock.now_s = waiting.next_call_at_s
+        outcomes.append((waiting, client.maybe_report().code))
         asked.append([path for path, _ in gateway.asked])
         gateway.asked.clear()
 
@@ -114,7 +114,9 @@ def test_a_restart_keeps_the_drawn_time(
 ) -> None:
     """A device that drew again at each start would report earlier the more it is used."""
     gateway.show(head_list())
-    drawn = {device(gateway, tmp_path, clock, seed=s).maybe_report().again_at_s for s in range(5)}
+    drawn = {
+        device(gateway, tmp_path, clock, seed=s).maybe_report().next_call_at_s for s in range(5)
+    }
     assert len(drawn) == 1
 
 
@@ -123,7 +125,7 @@ def test_drawn_times_cover_the_reporting_window(
 ) -> None:
     gateway.show(head_list())
     times = [
-        device(gateway, tmp_path / str(s), clock, seed=s).maybe_report().again_at_s
+        device(gateway, tmp_path / str(s), clock, seed=s).maybe_report().next_call_at_s
         for s in range(40)
     ]
     span = UNTIL - clock.now_s
@@ -149,15 +151,15 @@ def test_a_retry_sends_the_same_bytes(
     gateway.answers["/v1/reports"] = (status, headers, b"<html>log in to the hotel</html>")
     client = device(gateway, tmp_path, clock)
     searching(client, clock, LISTED[0])
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     for attempt in range(4):
-        clock.now_s = device(gateway, tmp_path, clock, seed=attempt).maybe_report().again_at_s
+        clock.now_s = device(gateway, tmp_path, clock, seed=attempt).maybe_report().next_call_at_s
     gateway.answers.clear()
 
-    assert device(gateway, tmp_path, clock, seed=99).maybe_report().what is What.SENT
+    assert device(gateway, tmp_path, clock, seed=99).maybe_report().code is ResultCode.SENT
     assert len(gateway.posted) == 6
     assert len(set(gateway.bodies)) == 1
-    assert len(state_of(tmp_path).claims) == 1
+    assert len(state_of(tmp_path).budget_entries) == 1
 
 
 def test_pauses_grow_and_retry_after_is_heeded(
@@ -166,13 +168,13 @@ def test_pauses_grow_and_retry_after_is_heeded(
     gateway.show(head_list())
     gateway.answers["/v1/reports"] = (503, {"retry-after": "1800"}, b"")
     client = device(gateway, tmp_path, clock)
-    assert client.report_now().again_at_s == clock.now_s + 1800
+    assert client.report_now().next_call_at_s == clock.now_s + 1800
 
     gateway.answers["/v1/reports"] = (503, {}, b"")
     pauses = []
     for _ in range(12):
         outcome = client.report_now()
-        pauses.append(outcome.again_at_s - clock.now_s)
+        pauses.append(outcome.next_call_at_s - clock.now_s)
     assert pauses[0] <= 60
     assert 1800 <= pauses[-1] <= 3600
 
@@ -183,7 +185,7 @@ def test_asking_often_does_not_ask_the_server_often(
     """An application may call on every tick; the server must not be able to tell."""
     client = device(gateway, tmp_path, clock)
     for _ in range(50):
-        assert client.maybe_report().what is What.NOTHING_NEW
+        assert client.maybe_report().code is ResultCode.NOTHING_NEW
     assert len(gateway.asked) == 1
 
     gateway.show(head_list(randomizer=spec(epsilon=9.0)))
@@ -202,9 +204,9 @@ def test_a_refusal_by_the_gateway_ends_it_and_stays_spent(
     gateway.answers["/v1/reports"] = (422, problem, b"{}")
     client = device(gateway, tmp_path, clock)
 
-    assert client.report_now().what is What.REFUSED_BY_SERVER
+    assert client.report_now().code is ResultCode.REFUSED_BY_SERVER
     state = state_of(tmp_path)
-    assert (len(state.claims), state.outgoing) == (1, None)
+    assert (len(state.budget_entries), state.pending) == (1, None)
 
 
 def test_what_could_not_be_delivered_in_time_is_dropped_and_stays_spent(
@@ -216,15 +218,15 @@ def test_what_could_not_be_delivered_in_time_is_dropped_and_stays_spent(
     client.report_now()
     clock.now_s = UNTIL
 
-    assert client.report_now().what is What.EXPIRED
+    assert client.report_now().code is ResultCode.EXPIRED
     state = state_of(tmp_path)
-    assert (len(state.claims), state.outgoing) == (1, None)
+    assert (len(state.budget_entries), state.pending) == (1, None)
     assert len(gateway.posted) == 1
 
 
 def test_nobody_listening_is_no_error(tmp_path: Path, clock: ManualClock) -> None:
     client = device(Gateway(url="http://127.0.0.1:9"), tmp_path, clock)
-    assert client.maybe_report().what is What.TRY_LATER
+    assert client.maybe_report().code is ResultCode.TRY_LATER
 
 
 async def test_with_asyncio_the_same_report_is_sent(
@@ -241,8 +243,8 @@ async def test_with_asyncio_the_same_report_is_sent(
         client.record(*LISTED[0])
         clock.now_s = now_s
     assert plain.maybe_report() == await looped.maybe_report()
-    assert plain.report_now().what is What.SENT
-    assert (await looped.report_now()).what is What.SENT
+    assert plain.report_now().code is ResultCode.SENT
+    assert (await looped.report_now()).code is ResultCode.SENT
     assert gateway.bodies[0] == gateway.bodies[1]
 
 
@@ -255,7 +257,7 @@ def test_a_device_reports_only_in_its_cohorts_epochs(
     for epoch in range(12):
         gateway.show(head_list(epoch, shift_s=epoch * DAY, cohorts=3))
         clock.now_s = END + HOUR + epoch * DAY
-        if client.report_now().what is What.SENT:
+        if client.report_now().code is ResultCode.SENT:
             spoke.append(epoch)
     assert len(spoke) == 4
     assert {epoch % 3 for epoch in spoke} == {state_of(tmp_path).cohort}
@@ -286,7 +288,7 @@ def test_a_place_among_cohorts_is_kept_until_their_number_changes_and_then_drawn
     assert len({place(256) for _ in range(5)}) == 1
 
 
-def test_a_window_that_is_another_cohorts_turn_is_passed_over_for_good(
+def test_a_window_that_of_another_cohort_is_skipped_permanently(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Its records are forgotten, so a server that then names R = 1 would be paid ε for ⋆."""
@@ -295,16 +297,16 @@ def test_a_window_that_is_another_cohorts_turn_is_passed_over_for_good(
         gateway.show(head_list(cohorts=2))
         client = device(gateway, tmp_path / str(seed), clock, seed=seed)
         searching(client, clock, *LISTED)
-        if client.report_now().what is What.SENT:
+        if client.report_now().code is ResultCode.SENT:
             continue
         passed += 1
         gateway.show(head_list(cohorts=1))
         outcome = client.report_now()
-        assert (outcome.what, outcome.detail) == (
-            What.NOTHING_NEW,
-            "this window was passed over before",
+        assert (outcome.code, outcome.detail) == (
+            ResultCode.NOTHING_NEW,
+            "this window was skipped before",
         )
-        assert state_of(tmp_path / str(seed)).claims == ()
+        assert state_of(tmp_path / str(seed)).budget_entries == ()
         assert client.status().records_held == 0
     assert 0 < passed < 8
 
@@ -317,14 +319,14 @@ def test_a_list_that_asks_about_no_record_is_passed_over(
     searching(client, clock, *LISTED)
     gateway.show(head_list(records=()))
     outcome = client.report_now()
-    assert (outcome.what, outcome.detail) == (
-        What.NOTHING_NEW,
+    assert (outcome.code, outcome.detail) == (
+        ResultCode.NOTHING_NEW,
         "its head list asks about no record",
     )
     assert gateway.posted == []
     client.report_now()
     state = state_of(tmp_path)
-    assert (state.claims, state.appointment) == ((), None)
+    assert (state.budget_entries, state.scheduled_send) == ((), None)
     assert client.status().records_held == 0
 
 

@@ -1,4 +1,4 @@
-"""No server can silence a device for long: not by numbers, not by windows, not by appointments.
+"""No server can silence a device for long: not by numbers, not by windows, not by scheduled sends.
 
 A server that lied, once or for a while, is followed here by an honest one; what must hold is that
 the honest one's windows are answered soon. Nothing protects against a server that keeps lying.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.localclient import HeadListRefused, LimitReached, LocalClient, What
+from blendstream.localclient import HeadListRefused, LimitReached, LocalClient, ResultCode
 from blendstream.localclient.state import Mode
 from tests.localclient.collecting_epochs import collecting, opted_in
 from tests.localclient.support import (
@@ -41,8 +41,8 @@ def answers_the_next_day(
     shift_s = day_s - START + (days - 1) * DAY
     gateway.show(head_list(epoch, shift_s=shift_s))
     clock.now_s = END + shift_s + HOUR
-    assert client.report_now().what is What.SENT
-    assert state_of(client._context.store._files.folder).claims[-1].epoch == epoch
+    assert client.report_now().code is ResultCode.SENT
+    assert state_of(client._context.store._files.folder).budget_entries[-1].epoch == epoch
 
 
 @pytest.mark.parametrize("epoch", [HIGHEST + 1, 10**9, 2**53 - 1])
@@ -56,10 +56,10 @@ def test_a_first_epoch_beyond_what_time_allows_is_refused(
         HeadListRefused, match=f"at most {HIGHEST} windows.*since 1970, got {epoch}"
     ):
         client.report_now()
-    assert (state_of(tmp_path).claims, gateway.posted) == ((), [])
+    assert (state_of(tmp_path).budget_entries, gateway.posted) == ((), [])
 
     gateway.show(head_list(7))
-    assert device(gateway, tmp_path, clock).report_now().what is What.SENT
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.SENT
 
 
 def test_an_epoch_that_no_number_can_hold_is_malformed(
@@ -68,7 +68,7 @@ def test_an_epoch_that_no_number_can_hold_is_malformed(
     gateway.current = head_list().to_bytes().replace(b'"epoch":7', b'"epoch":%d' % 2**61)
     with pytest.raises(HeadListRefused, match="malformed"):
         device(gateway, tmp_path, clock).report_now()
-    assert state_of(tmp_path).claims == ()
+    assert state_of(tmp_path).budget_entries == ()
 
 
 @pytest.mark.parametrize("lie", [0, HIGHEST])
@@ -79,7 +79,7 @@ def test_the_number_of_an_answered_epoch_rules_out_no_other(
     """Numbers begin at 0 with each service; one lie, high or low, once made the rest impossible."""
     client = device(gateway, tmp_path, clock)
     gateway.show(head_list(lie))
-    assert client.report_now().what is What.SENT
+    assert client.report_now().code is ResultCode.SENT
     answers_the_next_day(gateway, client, clock, honest)
 
 
@@ -93,7 +93,7 @@ def test_a_collecting_epoch_beyond_what_time_allows_is_refused(
     client.record(*LISTED[0])
     with pytest.raises(HeadListRefused, match="since 1970"):
         client.report_now()
-    assert (state_of(tmp_path).claims, gateway.posted) == ((), [])
+    assert (state_of(tmp_path).budget_entries, gateway.posted) == ((), [])
 
 
 def test_a_long_reporting_window_does_not_make_a_device_wait_long(
@@ -107,8 +107,8 @@ def test_a_long_reporting_window_does_not_make_a_device_wait_long(
         gateway.show(head_list(**long))
         client = device(gateway, folder, clock, seed=seed, files=UnsyncedFiles)
         waiting = client.maybe_report()
-        assert waiting.what is What.WAITING
-        assert waiting.again_at_s < clock.now_s + MOST_S
+        assert waiting.code is ResultCode.WAITING
+        assert waiting.next_call_at_s < clock.now_s + MOST_S
 
         # The liar is gone, and nobody has its list: the next honest window is answered.
         gateway.lists.clear()
@@ -122,10 +122,10 @@ def test_a_device_that_was_off_at_its_time_reports_when_it_is_called_again(
     """It looks anew after so long, and must not draw another time for ever."""
     week = {"window_start_s": END - 7 * DAY, "reports_until_s": END + 14 * DAY}
     gateway.show(head_list(**week))
-    drawn = device(gateway, tmp_path, clock).maybe_report().again_at_s
+    drawn = device(gateway, tmp_path, clock).maybe_report().next_call_at_s
     clock.now_s += 5 * DAY
     client = device(gateway, tmp_path, clock, seed=2)
-    assert client.maybe_report().what is What.SENT
+    assert client.maybe_report().code is ResultCode.SENT
     assert drawn < clock.now_s
 
 
@@ -138,13 +138,13 @@ def test_bytes_that_nobody_takes_are_given_up(
     gateway.answers["/v1/reports"] = (503, {"retry-after": "999999999"}, b"")
     client = device(gateway, tmp_path, clock)
     made_s = clock.now_s
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     clock.now_s = made_s + MOST_S - 1
-    assert client.report_now().what is What.TRY_LATER
+    assert client.report_now().code is ResultCode.TRY_LATER
     clock.now_s = made_s + MOST_S
-    assert client.report_now().what is What.EXPIRED
+    assert client.report_now().code is ResultCode.EXPIRED
     state = state_of(tmp_path)
-    assert (state.outgoing, len(state.claims)) == (None, 1)
+    assert (state.pending, len(state.budget_entries)) == (None, 1)
     assert len(set(gateway.bodies)) == 1
 
     gateway.answers.clear()
@@ -158,10 +158,10 @@ def test_a_device_that_was_off_after_writing_still_sends_once(
     week = {"window_start_s": END - 7 * DAY, "reports_until_s": END + 14 * DAY}
     gateway.show(head_list(**week))
     gateway.answers["/v1/reports"] = (503, {}, b"")
-    assert device(gateway, tmp_path, clock).report_now().what is What.TRY_LATER
+    assert device(gateway, tmp_path, clock).report_now().code is ResultCode.TRY_LATER
     gateway.answers.clear()
     clock.now_s += 10 * DAY
-    assert device(gateway, tmp_path, clock).maybe_report().what is What.SENT
+    assert device(gateway, tmp_path, clock).maybe_report().code is ResultCode.SENT
 
 
 def test_a_long_collecting_window_does_not_make_a_device_wait_long(
@@ -174,22 +174,22 @@ def test_a_long_collecting_window_does_not_make_a_device_wait_long(
     client = opted_in(gateway, tmp_path, clock)
     client.record(*LISTED[0])
     early = client.maybe_report()
-    assert early.what is What.NOTHING_NEW
-    assert early.again_at_s <= clock.now_s + HOUR
-    assert state_of(tmp_path).appointment is None
+    assert early.code is ResultCode.NOTHING_NEW
+    assert early.next_call_at_s <= clock.now_s + HOUR
+    assert state_of(tmp_path).scheduled_send is None
 
     # An honest server of daily windows is heard at once.
     gateway.collecting = collecting()
-    clock.now_s = early.again_at_s
-    assert client.maybe_report().what is What.WAITING
+    clock.now_s = early.next_call_at_s
+    assert client.maybe_report().code is ResultCode.WAITING
 
     late_s = START + 31 * DAY - 31 * DAY // 4
     gateway.collecting = collecting(**month)
     for seed in range(20):
         clock.now_s = late_s
         waiting = opted_in(gateway, tmp_path / str(seed), clock, seed=seed).maybe_report()
-        assert waiting.what is What.WAITING
-        assert clock.now_s <= waiting.again_at_s < clock.now_s + MOST_S
+        assert waiting.code is ResultCode.WAITING
+        assert clock.now_s <= waiting.next_call_at_s < clock.now_s + MOST_S
 
 
 def test_records_sent_early_in_a_long_window_rule_out_no_later_window(
@@ -201,24 +201,24 @@ def test_records_sent_early_in_a_long_window_rule_out_no_later_window(
     gateway.collecting = collecting(**month)
     client = opted_in(gateway, tmp_path, clock)
     client.record(*LISTED[0])
-    assert client.report_now().what is What.SENT
-    (claim,) = state_of(tmp_path).claims
-    assert claim.window_end_s == clock.now_s + 1
+    assert client.report_now().code is ResultCode.SENT
+    (entry,) = state_of(tmp_path).budget_entries
+    assert entry.window_end_s == clock.now_s + 1
 
     # The same window again is not answered, in either mode and under no other name.
     clock.now_s = END + HOUR
     client.record(*LISTED[1])
-    assert client.report_now().what is What.NOTHING_NEW
+    assert client.report_now().code is ResultCode.NOTHING_NEW
     gateway.collecting = collecting(epoch=9, **month)
     with pytest.raises(HeadListRefused, match="windows must not overlap"):
         opted_in(gateway, tmp_path, clock).report_now()
     gateway.show(head_list(8))
     reporting = device(gateway, tmp_path, clock)
-    assert reporting.report_now().what is What.NOTHING_NEW
+    assert reporting.report_now().code is ResultCode.NOTHING_NEW
     assert len(gateway.posted) == 1
 
     answers_the_next_day(gateway, reporting, clock, 9)
-    assert [claim.mode for claim in state_of(tmp_path).claims] == [Mode.OPT_IN, Mode.REPORT]
+    assert [entry.mode for entry in state_of(tmp_path).budget_entries] == [Mode.OPT_IN, Mode.REPORT]
 
 
 def test_a_server_that_is_slow_to_begin_cannot_have_a_window_answered_twice(
@@ -246,7 +246,7 @@ def test_a_spent_budget_silences_a_device_for_no_longer_than_its_period(
     for hour in range(2):
         lie = {"window_start_s": END - (2 - hour) * HOUR, "window_end_s": END - (1 - hour) * HOUR}
         gateway.show(head_list(7 + hour, **lie, reports_until_s=END + 2 * HOUR))
-        assert client.report_now().what is What.SENT
+        assert client.report_now().code is ResultCode.SENT
     spent_s = clock.now_s
     gateway.show(head_list(9, shift_s=5 * DAY))
     clock.now_s += 5 * DAY
@@ -262,7 +262,7 @@ def test_no_server_can_raise_how_long_a_device_waits(
 ) -> None:
     gateway.show(head_list(reports_until_s=END + 4 * DAY))
     client = device(gateway, tmp_path, clock, own=limits(max_wait_s=HOUR))
-    assert client.maybe_report().again_at_s < clock.now_s + HOUR
-    appointment = state_of(tmp_path).appointment
-    assert appointment is not None
-    assert appointment.until_s == clock.now_s + HOUR
+    assert client.maybe_report().next_call_at_s < clock.now_s + HOUR
+    scheduled_send = state_of(tmp_path).scheduled_send
+    assert scheduled_send is not None
+    assert scheduled_send.until_s == clock.now_s + HOUR

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from blendstream.localclient import AsyncLocalClient, LocalClient, What
+from blendstream.localclient import AsyncLocalClient, LocalClient, ResultCode
 from blendstream.localclient.local_client import _Parts
 from tests.localclient.device_process import Devices
 from tests.localclient.support import (
@@ -39,11 +39,11 @@ def test_threads_that_report_at_once_spend_once(
     gateway.show(head_list())
     clients = [device(gateway, tmp_path, clock, seed=seed) for seed in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        outcomes = {f.result().what for f in [pool.submit(c.report_now) for c in clients]}
-    assert What.SENT in outcomes
-    assert outcomes <= {What.SENT, What.NOTHING_NEW}
+        outcomes = {f.result().code for f in [pool.submit(c.report_now) for c in clients]}
+    assert ResultCode.SENT in outcomes
+    assert outcomes <= {ResultCode.SENT, ResultCode.NOTHING_NEW}
     assert len(set(gateway.bodies)) == 1
-    assert len(state_of(tmp_path).claims) == 1
+    assert len(state_of(tmp_path).budget_entries) == 1
 
 
 def test_threads_that_search_at_once_lose_nothing(
@@ -77,7 +77,7 @@ def test_processes_on_one_folder_spend_once(gateway: Gateway, tmp_path: Path) ->
         for running in several:
             running.stop()
     assert len(set(gateway.bodies)) == 1
-    assert len(state_of(tmp_path).claims) == 1
+    assert len(state_of(tmp_path).budget_entries) == 1
 
 
 def test_a_device_needs_numpy_and_httpx_and_nothing_of_the_server() -> None:

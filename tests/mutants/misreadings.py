@@ -165,9 +165,9 @@ MISREADINGS = (
     ),
     # 5. Limits and budget.
     Misreading(
-        "a claim leaves the period a second late",
-        ("if claim.at_s > now_s - limits.period_s]", "if claim.at_s >= now_s - limits.period_s]"),
-        ("if (claim.at_s > nowS - limits.periodS) {", "if (claim.at_s >= nowS - limits.periodS) {"),
+        "an entry leaves the period a second late",
+        ("if entry.at_s > now_s - limits.period_s]", "if entry.at_s >= now_s - limits.period_s]"),
+        ("if (entry.at_s > nowS - limits.periodS) {", "if (entry.at_s >= nowS - limits.periodS) {"),
         "budget: the first leaves after period_s to the second",
     ),
     Misreading(
@@ -181,18 +181,18 @@ MISREADINGS = (
     ),
     Misreading(
         "windows may overlap",
-        ("if claim.window_start_s < last.window_end_s:\n        raise", "if False:\n        raise"),
-        ("if (last && claim.window_start_s < last.window_end_s) {", "if (false) {"),
+        ("if entry.window_start_s < last.window_end_s:\n        raise", "if False:\n        raise"),
+        ("if (last && entry.window_start_s < last.window_end_s) {", "if (false) {"),
         "budget: a window that overlaps",
     ),
     Misreading(
         "a clock that was set back is believed",
-        ("if claim.at_s < last.at_s:", "if False:"),
-        ("if (last && claim.at_s < last.at_s) {", "if (false) {"),
+        ("if entry.at_s < last.at_s:", "if False:"),
+        ("if (last && entry.at_s < last.at_s) {", "if (false) {"),
         "budget: a clock that ran backwards",
     ),
     Misreading(
-        "claims are forgotten with the period",
+        "entries are forgotten with the period",
         ("remember_s = max(limits.period_s, _REMEMBER_S)", "remember_s = limits.period_s"),
         (
             "const rememberS = Math.max(limits.periodS, REMEMBER_S)",
@@ -269,7 +269,7 @@ MISREADINGS = (
     ),
     Misreading(
         "dates in any form are compared",
-        ("if not _HTTP_DATE.fullmatch(told):", "if not told:"),
+        ("if not _HTTP_DATE.fullmatch(date):", "if not date:"),
         (
             "answer.headers.get('date')?.match(HTTP_DATE)?.[0] ?? ''",
             "answer.headers.get('date') ?? ''",
@@ -286,31 +286,31 @@ MISREADINGS = (
         "conversations: opting in with a wrong clock",
     ),
     Misreading(
-        "a turn is not kept across a restart",
+        "a cohort is not kept across a restart",
         ('cohorts=fields["cohorts"],', "cohorts=0,"),
         (
             "if (cohorts !== loaded.state.cohorts) {",
             "if (cohorts !== this.cohorts) {\n      this.cohorts = cohorts",
         ),
-        "conversations: a turn is kept across restarts",
+        "conversations: a cohort is kept across restarts",
     ),
     Misreading(
-        "an appointment is not kept across a restart",
+        "a scheduled send is not kept across a restart",
         (
-            "appointment=appointment\n        and Appointment(",
-            "appointment=None\n        and Appointment(",
+            "scheduled_send=scheduled_send\n        and ScheduledSend(",
+            "scheduled_send=None\n        and ScheduledSend(",
         ),
         (
-            "const { appointment } = loaded.state\n    const kept =\n      appointment?.mode",
-            "const { appointment } = loaded.state\n    const kept =\n      this.kept && appointment?.mode",
+            "const { scheduled_send } = loaded.state\n    const kept =\n      scheduled_send?.mode",
+            "const { scheduled_send } = loaded.state\n    const kept =\n      this.kept && scheduled_send?.mode",
         ),
-        "conversations: an appointment is kept across restarts",
+        "conversations: a scheduled send is kept across restarts",
     ),
     Misreading(
-        "a missed appointment is drawn again",
-        ("_drawn_before(state, document) or appointed_time(", "appointed_time("),
-        ("missed?.subject === id ? missed.act_at_s : startS", "startS"),
-        "conversations: a missed appointment is not drawn again after a restart",
+        "a missed scheduled send is drawn again",
+        ("_missed_send_time(state, document) or draw_send_time(", "draw_send_time("),
+        ("missed?.subject === id ? missed.send_at_s : startS", "startS"),
+        "conversations: a missed scheduled send is not drawn again after a restart",
     ),
     Misreading(
         "the last tenth is not left for sending again",
@@ -321,8 +321,8 @@ MISREADINGS = (
     Misreading(
         "reported records are never forgotten",
         (
-            "store.forget(forget_before_s)\n    return outgoing\n\n\ndef _answers",
-            "pass\n    return outgoing\n\n\ndef _answers",
+            "store.forget(forget_before_s)\n    return pending\n\n\ndef _answers",
+            "pass\n    return pending\n\n\ndef _answers",
         ),
         (
             "const safe = await this.#commit(loaded, changes, forget_before_s)",
@@ -353,16 +353,16 @@ MISREADINGS = (
     ),
     Misreading(
         "a list that was exchanged is answered",
-        ("if document.id != appointment.subject:", "if False:"),
+        ("if document.id != scheduled.subject:", "if False:"),
         ("require(id === subject, 'the list must be the one first shown')", ""),
         "conversations: a list that was exchanged",
     ),
     Misreading(
         "the contributor is drawn again for each attempt",
         (
-            "headers, outgoing.body.encode())",
+            "headers, pending.body.encode())",
             "headers, __import__('re').sub('(?<=butor\":\")[0-9a-f]{32}', "
-            "f'{context.dice.below(1 << 128):032x}', outgoing.body).encode())",
+            "f'{context.dice.below(1 << 128):032x}', pending.body).encode())",
         ),
         (
             "{ method: 'POST', headers, body })",
@@ -404,12 +404,12 @@ MISREADINGS = (
     Misreading(
         "there is no last attempt at the deadline",
         (
-            "if context.now_s() >= outgoing.until_s:",
-            "if context.now_s() >= min(outgoing.until_s, _given_up_at_s(context)):",
+            "if context.now_s() >= pending.until_s:",
+            "if context.now_s() >= min(pending.until_s, _last_attempt_at_s(context)):",
         ),
         (
             "if (this.#now() >= until_s) return settled",
-            "if (this.#now() >= Math.min(until_s, (loaded.state.claims.at(-1)?.at_s ?? 0) + this.#limits.maxWaitS)) return settled",
+            "if (this.#now() >= Math.min(until_s, (loaded.state.budget_entries.at(-1)?.at_s ?? 0) + this.#limits.maxWaitS)) return settled",
         ),
         "conversations: the last attempt at the deadline may be accepted",
     ),
@@ -443,8 +443,8 @@ MISREADINGS = (
     Misreading(
         "404 for a list's id means that nothing was published",
         (
-            "if response is None or response.status != 200:\n        return context.try_later(appointment.epoch, response)",
-            "if response is not None and response.status == 404:\n        return context.nothing_new(None, '')\n    if response is None or response.status != 200:\n        return context.try_later(appointment.epoch, response)",
+            "if response is None or response.status != 200:\n        return context.try_later(scheduled.epoch, response)",
+            "if response is not None and response.status == 404:\n        return context.nothing_new(None, '')\n    if response is None or response.status != 200:\n        return context.try_later(scheduled.epoch, response)",
         ),
         ("if (answer?.status === 404 && epoch === null) {", "if (answer?.status === 404) {"),
         "conversations: a list that is not found by its id",
@@ -463,7 +463,7 @@ MISREADINGS = (
         "conversations: opting in late in the window",
     ),
     Misreading(
-        "opting in claims the whole window",
+        "opting in covers the whole window",
         (
             "min(window.window_end_s, max(window.window_start_s, now_s) + 1),",
             "window.window_end_s,",
@@ -472,17 +472,17 @@ MISREADINGS = (
             "window_end_s: randomizer ? window_end_s : Math.min(window_end_s, soonS),",
             "window_end_s,",
         ),
-        "conversations: opting in claims up to now",
+        "conversations: opting in covers up to now",
     ),
     Misreading(
         "opting in forgets the whole window",
         (
-            "forget_before_s = max(state.forget_before_s, min(appointment.window_end_s, now_s + 1))",
-            "forget_before_s = max(state.forget_before_s, appointment.window_end_s)",
+            "forget_before_s = max(state.forget_before_s, min(scheduled.window_end_s, now_s + 1))",
+            "forget_before_s = max(state.forget_before_s, scheduled.window_end_s)",
         ),
         (
-            "return this.#spend(loaded, claim, outgoing, Math.min(window_end_s, nowS + 1))",
-            "return this.#spend(loaded, claim, outgoing, window_end_s)",
+            "return this.#spend(loaded, entry, pending, Math.min(window_end_s, nowS + 1))",
+            "return this.#spend(loaded, entry, pending, window_end_s)",
         ),
         "conversations: records sent by opting in are forgotten and later ones stay",
     ),
@@ -498,32 +498,32 @@ MISREADINGS = (
     Misreading(
         "what waits is sent although consent was withdrawn",
         (
-            "if state.outgoing and state.outgoing.mode is Mode.OPT_IN and mode is not Mode.OPT_IN:",
+            "if state.pending and state.pending.mode is Mode.OPT_IN and mode is not Mode.OPT_IN:",
             "if False:",
         ),
         (
-            "const withdrawn = state.outgoing?.mode === 'opt-in' && mode === 'report'",
+            "const withdrawn = state.pending?.mode === 'opt-in' && mode === 'report'",
             "const withdrawn = false",
         ),
         "conversations: consent that was withdrawn",
     ),
     Misreading(
         "forgetting keeps opt-in records that wait",
-        ("if state.outgoing and state.outgoing.mode is Mode.OPT_IN:\n", "if False:\n"),
+        ("if state.pending and state.pending.mode is Mode.OPT_IN:\n", "if False:\n"),
         (
-            "loaded.state.outgoing?.mode === 'opt-in' ? { outgoing: null } : {}\n      await",
+            "loaded.state.pending?.mode === 'opt-in' ? { pending: null } : {}\n      await",
             "{}\n      await",
         ),
         "conversations: forgetting drops what was to be sent",
     ),
     Misreading(
-        "another's turn to opt in is a refusal",
+        "another cohort's epoch is a refusal in opt-in mode",
         (
-            "return What.NOTHING_NEW if turn else What.REFUSED_BY_SERVER",
-            "return What.REFUSED_BY_SERVER",
+            "return ResultCode.NOTHING_NEW if other_cohort else ResultCode.REFUSED_BY_SERVER",
+            "return ResultCode.REFUSED_BY_SERVER",
         ),
         ("return turn ? 'nothing new' : 'refused by server'", "return 'refused by server'"),
-        "conversations: opting in by turns",
+        "conversations: opting in by cohort",
     ),
     Misreading(
         "opting in acts in the last half of the window",
@@ -606,7 +606,7 @@ UNSEEN = {
     "tests/localclient/test_disk.py and tests/webclient/device.test.mjs fill it",
     "the generator is not the operating system's": "the vectors hand in the random numbers; "
     "tests/statistical and tests/webclient/chance.test.mjs look at real ones",
-    "claim and bytes are not durable before they are sent": "only a loss of power shows it; "
+    "entry and bytes are not durable before they are sent": "only a loss of power shows it; "
     "tests/localclient/test_crashes.py cuts it at every step of the disk",
     "cookies, a cache or redirects name the device": "a vector's request has no connection; "
     "tests/localclient/test_silence.py and tests/webclient/device.test.mjs look at real ones",

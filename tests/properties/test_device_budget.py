@@ -63,7 +63,7 @@ class HostileServer(RuleBasedStateMachine):
         self.windows: dict[str, tuple[int, int, float]] = {}
         self.day = 100
         self.status = 202
-        #: When each appointment was first seen on the disk.
+        #: When each scheduled_send was first seen on the disk.
         self.drawn_s: dict[str, float] = {}
         #: (time, path, body) of every post that reached the server.
         self.posted: list[tuple[float, str, bytes]] = []
@@ -200,7 +200,7 @@ class HostileServer(RuleBasedStateMachine):
             assert len(self.posted) == before, "a refusal must not have sent anything"
 
     @invariant()
-    def every_list_got_one_body_and_every_claim_at_most_one(self) -> None:
+    def every_list_got_one_body_and_every_entry_at_most_one(self) -> None:
         reports: dict[str, set[bytes]] = {}
         sent_as_they_are: set[bytes] = set()
         for _, path, body in getattr(self, "posted", []):
@@ -209,7 +209,7 @@ class HostileServer(RuleBasedStateMachine):
             else:
                 sent_as_they_are.add(body)
         assert all(len(distinct) == 1 for distinct in reports.values())
-        modes = [claim["mode"] for claim in self.claims()]
+        modes = [entry["mode"] for entry in self.budget_entries()]
         assert len(reports) <= modes.count("report")
         assert len(sent_as_they_are) <= modes.count("opt-in")
 
@@ -227,32 +227,32 @@ class HostileServer(RuleBasedStateMachine):
         ordered = sorted((start_s, end_s) for _, start_s, end_s, _ in reports)
         assert all(a[1] <= b[0] for a, b in pairwise(ordered))
 
-    def claims(self) -> list[dict[str, Any]]:
+    def budget_entries(self) -> list[dict[str, Any]]:
         if not hasattr(self, "folder"):
             return []
         body = (Path(self.folder.name) / "state").read_bytes().split(b"\n", 1)[1]
-        claims: list[dict[str, Any]] = json.loads(body)["claims"]
-        return claims
+        budget_entries: list[dict[str, Any]] = json.loads(body)["budget_entries"]
+        return budget_entries
 
     @invariant()
     def what_is_on_disk_says_so_too(self) -> None:
-        for one, other in pairwise(self.claims()):
+        for one, other in pairwise(self.budget_entries()):
             assert one["window_end_s"] <= other["window_start_s"], "a window was answered twice"
             assert one["at_s"] <= other["at_s"]
 
     @invariant()
-    def no_claim_and_no_appointment_reaches_far_ahead(self) -> None:
+    def no_entry_and_no_scheduled_send_reaches_far_ahead(self) -> None:
         """Each held the device for as long as a server said, which was months."""
         if not hasattr(self, "folder"):
             return
         body = (Path(self.folder.name) / "state").read_bytes().split(b"\n", 1)[1]
         state = json.loads(body)
-        for claim in state["claims"]:
-            ahead_s = claim["window_end_s"] - claim["at_s"]
+        for entry in state["budget_entries"]:
+            ahead_s = entry["window_end_s"] - entry["at_s"]
             assert ahead_s <= OWN.max_clock_skew_s + 1
-        if state["appointment"]:
-            drawn_s = self.drawn_s.setdefault(json.dumps(state["appointment"]), self.clock.now_s)
-            assert state["appointment"]["act_at_s"] <= drawn_s + OWN.max_wait_s
+        if state["scheduled_send"]:
+            drawn_s = self.drawn_s.setdefault(json.dumps(state["scheduled_send"]), self.clock.now_s)
+            assert state["scheduled_send"]["send_at_s"] <= drawn_s + OWN.max_wait_s
 
 
 class SpendsTooMuch(HostileServer):

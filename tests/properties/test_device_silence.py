@@ -1,7 +1,7 @@
 """Whatever a server did, a device answers an honest one soon after.
 
-A server lies for a while: any numbers, windows, appointments, answers and modes that a device can
-be shown. Then it is honest, with windows of a day. Every window that begins `BOUND_S` after the
+A server lies for a while: any numbers, windows, times, answers and modes that a device can be
+shown. Then it is honest, with windows of a day. Every window that begins `BOUND_S` after the
 last lie must be answered; if the lies used the budget up, a period later. Not a failure: windows
 missed before that, and devices whose own clock is wrong.
 """
@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blendstream.localclient import ClientRefused, LocalClient, OptIn, What
+from blendstream.localclient import ClientRefused, LocalClient, OptIn, ResultCode
 from blendstream.localclient.local_client import _Parts
 from blendstream.localclient.state import Mode
 from tests.localclient.support import (
@@ -40,7 +40,7 @@ RICH = limits(epsilon_per_period=1e6, delta_per_period=0.9)
 TIGHT = replace(RICH, epsilon_per_period=9.0, period_s=5 * DAY)
 #: How often the application calls, but for the time that the device drew.
 EVERY_S = 3 * HOUR
-#: One wait for the appointed time, one for the delivery, and until the next call after each.
+#: One wait for the scheduled time, one for the delivery, and until the next call after each.
 BOUND_S = 2 * (RICH.max_wait_s + EVERY_S)
 
 Lie = Callable[["World"], None]
@@ -73,8 +73,8 @@ class World:
         """When to call again."""
         with suppress(ClientRefused):
             outcome = self.client.report_now() if at_once else self.client.maybe_report()
-            if outcome.what is What.WAITING:
-                return outcome.again_at_s
+            if outcome.code is ResultCode.WAITING:
+                return outcome.next_call_at_s
         return int(self.clock.now_s) + EVERY_S
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -241,6 +241,6 @@ def test_a_device_answers_an_honest_server_soon_after_any_lies(
             world.clock.now_s = world.call()
 
         wanted = Mode.OPT_IN if world.opt_in else Mode.REPORT
-        claims = state_of(Path(folder)).claims
-        answered = {claim.window_start_s // DAY for claim in claims if claim.mode is wanted}
+        budget_entries = state_of(Path(folder)).budget_entries
+        answered = {entry.window_start_s // DAY for entry in budget_entries if entry.mode is wanted}
         assert {first_day, first_day + 1} <= answered

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blendstream.localclient import StateUnreadable
-from blendstream.localclient.state import Appointment, Claim, Mode, Outgoing, State
+from blendstream.localclient.state import BudgetEntry, Mode, PendingSubmission, ScheduledSend, State
 
 whole = st.integers(0, 2**62)
 modes = st.sampled_from(Mode)
@@ -16,12 +16,13 @@ states = st.builds(
     State,
     cohorts=whole,
     cohort=whole,
-    claims=st.lists(
-        st.builds(Claim, modes, whole, st.text(), whole, whole, whole, budgets, budgets), max_size=4
+    budget_entries=st.lists(
+        st.builds(BudgetEntry, modes, whole, st.text(), whole, whole, whole, budgets, budgets),
+        max_size=4,
     ).map(tuple),
-    appointment=st.none()
-    | st.builds(Appointment, modes, whole, st.text(), whole, whole, whole, whole, whole),
-    outgoing=st.none() | st.builds(Outgoing, modes, whole, st.text(), whole),
+    scheduled_send=st.none()
+    | st.builds(ScheduledSend, modes, whole, st.text(), whole, whole, whole, whole, whole),
+    pending=st.none() | st.builds(PendingSubmission, modes, whole, st.text(), whole),
     forget_before_s=whole,
 )
 

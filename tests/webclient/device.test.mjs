@@ -67,7 +67,7 @@ test('a token may be a function, asked before each sending', async () => {
   const one = device(store, { optIn, fetch }, () => collecting.window_start_s + 60)
   await one.record('weather', 'https://weather.example/')
   const outcomes = []
-  for (let i = 0; i < 3; i++) outcomes.push((await one.maybeReport({ atOnce: true })).what)
+  for (let i = 0; i < 3; i++) outcomes.push((await one.maybeReport({ atOnce: true })).code)
   assert.deepEqual(outcomes, ['try later', 'try later', 'sent'])
   assert.deepEqual(
     sent.map(([token]) => token),
@@ -119,23 +119,23 @@ test('no cookie, no cache, no redirect and no referrer goes with a request', asy
 })
 
 test('a state that is lost or damaged is not taken for a new device', async () => {
-  for (const text of [null, '', '{}', '{"version":2,"claims":[]}']) {
+  for (const text of [null, '', '{}', '{"version":3,"budget_entries":[]}']) {
     const store = new MemoryStore()
-    assert.equal((await device(store).status()).what, 'status')
+    assert.equal((await device(store).status()).code, 'status')
     store.text = text
     const fetch = () => assert.fail('asked')
-    assert.equal((await device(store, { fetch }).maybeReport()).what, 'state unreadable')
-    assert.equal((await device(store).status()).what, 'state unreadable')
+    assert.equal((await device(store, { fetch }).maybeReport()).code, 'state unreadable')
+    assert.equal((await device(store).status()).code, 'state unreadable')
   }
 })
 
 test('what cannot be read is forgotten too, and is still no new device', async () => {
   // A damaged state may quote opt-in searches that wait to be sent.
-  const damaged = '{"outgoing":{"body":"a secret search"}'
+  const damaged = '{"pending":{"body":"a secret search"}'
   const forgets = async (store) => {
     assert.equal((await device(store).forget()).detail, 'forgotten')
     assert.deepEqual((await store.load()).records, [])
-    assert.equal((await device(store).maybeReport()).what, 'state unreadable')
+    assert.equal((await device(store).maybeReport()).code, 'state unreadable')
     assert.equal((await device(store).forget()).detail, 'forgotten')
   }
   for (const text of [null, '', 'null', damaged]) {
@@ -161,7 +161,7 @@ test('forgetting on a device that is new leaves it new', async () => {
   await device(store).record('a secret search', 'https://x.example/')
   assert.equal((await device(store).forget()).detail, 'forgotten')
   const status = await device(store).status()
-  assert.equal(status.what, 'status')
+  assert.equal(status.code, 'status')
   assert.equal(status.recordsHeld, 0)
 })
 
@@ -171,11 +171,11 @@ test('on disk too', async () => {
   const path = join(folder, 'state')
   const whole = await readFile(path, 'utf8')
   await writeFile(path, whole.replace('"cohort":0', '"cohort":1'))
-  assert.equal((await device(new FileStore(folder)).status()).what, 'state unreadable')
+  assert.equal((await device(new FileStore(folder)).status()).code, 'state unreadable')
   await rm(path)
-  assert.equal((await device(new FileStore(folder)).status()).what, 'state unreadable')
+  assert.equal((await device(new FileStore(folder)).status()).code, 'state unreadable')
   await writeFile(path, whole)
-  assert.equal((await device(new FileStore(folder)).status()).what, 'status')
+  assert.equal((await device(new FileStore(folder)).status()).code, 'status')
   assert.deepEqual((await readdir(folder)).sort(), ['begun', 'state'])
 })
 
@@ -194,8 +194,8 @@ test('records that were damaged are given up, and no leftover outlives forgettin
 test('an outcome quotes nothing that was stored', async () => {
   const store = new MemoryStore()
   store.load = async () => JSON.parse('a secret search')
-  const { what, detail } = await device(store).status()
-  assert.equal(what, 'storage refused')
+  const { code, detail } = await device(store).status()
+  assert.equal(code, 'storage refused')
   assert.doesNotMatch(detail, /secret/)
 })
 
@@ -209,10 +209,10 @@ test('storage that fails is an outcome, and nothing is sent', async () => {
     }
     const one = device(store, { fetch: showing(list, posted, accepted) }, () => NOW)
     if (broken === 'keep') {
-      assert.equal((await one.record('a', 'https://x.example/')).what, 'storage refused')
+      assert.equal((await one.record('a', 'https://x.example/')).code, 'storage refused')
     } else {
-      const { what } = await one.maybeReport({ atOnce: true })
-      assert.equal(what, 'storage refused', broken)
+      const { code } = await one.maybeReport({ atOnce: true })
+      assert.equal(code, 'storage refused', broken)
     }
   }
   assert.equal(posted.length, 0)
@@ -228,7 +228,7 @@ test('what a person typed is never an exception', async () => {
     ['x'.repeat(9999), 'u'],
     [undefined, null],
   ]) {
-    assert.equal((await one.record(query, url)).what, 'text refused')
+    assert.equal((await one.record(query, url)).code, 'text refused')
   }
 })
 
@@ -236,9 +236,9 @@ test('the state is safe before anything is sent, and every attempt sends the sam
   const posted = []
   const store = new MemoryStore()
   const fetch = showing(listOf(sending), posted, (n) => {
-    const { claims, outgoing } = JSON.parse(store.text)
-    assert.equal(claims.length, 1)
-    assert.equal(outgoing.body, posted.at(-1))
+    const { budget_entries, pending } = JSON.parse(store.text)
+    assert.equal(budget_entries.length, 1)
+    assert.equal(pending.body, posted.at(-1))
     if (n < 4) throw new TypeError('dropped')
     return accepted()
   })
@@ -246,8 +246,8 @@ test('the state is safe before anything is sent, and every attempt sends the sam
   // Dice of the real kind: a second draw would be another contributor.
   for (let i = 0; i < 4; i++, nowS += 3600) {
     const one = new Device({ server, limits, store, fetch }, { clock: () => nowS })
-    const { what } = await one.maybeReport({ atOnce: true })
-    assert.equal(what, i < 3 ? 'try later' : 'sent')
+    const { code } = await one.maybeReport({ atOnce: true })
+    assert.equal(code, i < 3 ? 'try later' : 'sent')
   }
   assert.equal(new Set(posted).size, 1)
   assert.equal(posted.length, 4)
@@ -259,7 +259,7 @@ test('two tabs that report at once spend once', async () => {
   await device(store).status()
   const fetch = showing(listOf(sending), posted, accepted)
   const tabs = () => device(store, { fetch }, () => NOW).maybeReport({ atOnce: true })
-  const found = (await Promise.all([tabs(), tabs(), tabs()])).map(({ what }) => what)
+  const found = (await Promise.all([tabs(), tabs(), tabs()])).map(({ code }) => code)
   assert.deepEqual(found.sort(), ['nothing new', 'nothing new', 'sent'])
   // Without a lock between them, what they write is compared first.
   const unlocked = new MemoryStore()
@@ -268,7 +268,7 @@ test('two tabs that report at once spend once', async () => {
   posted.length = 0
   const other = () => device(unlocked, { fetch }, () => NOW).maybeReport({ atOnce: true })
   await Promise.all([other(), other(), other()])
-  assert.equal(JSON.parse(unlocked.text).claims.length, 1)
+  assert.equal(JSON.parse(unlocked.text).budget_entries.length, 1)
   assert.equal(new Set(posted).size, 1)
 })
 
@@ -288,10 +288,10 @@ test('forgetting while another tab is about to report stops that report', async 
     }
     return found
   }
-  const { what } = await one.maybeReport({ atOnce: true })
-  assert.equal(what, 'nothing new')
+  const { code } = await one.maybeReport({ atOnce: true })
+  assert.equal(code, 'nothing new')
   assert.equal(posted.length, 0)
-  assert.equal(JSON.parse(store.text).claims.length, 0)
+  assert.equal(JSON.parse(store.text).budget_entries.length, 0)
 })
 
 /** What a lock of this process says: process id, lock id, start, place. */
@@ -351,8 +351,8 @@ test('a planted link is never followed, and nothing of it is overwritten', async
     const one = device(new FileStore(folder))
     const kept = await one.record('a secret search', 'https://x.example/')
     const asked = await one.maybeReport()
-    assert.ok([kept.what, asked.what].includes('storage refused'), name)
-    const { detail } = kept.what === 'storage refused' ? kept : asked
+    assert.ok([kept.code, asked.code].includes('storage refused'), name)
+    const { detail } = kept.code === 'storage refused' ? kept : asked
     assert.match(detail, /must be a plain file, but it is a link: remove it/)
     assert.equal(await readFile(other, 'utf8'), "another's")
   }
@@ -362,7 +362,7 @@ test('a planted link is never followed, and nothing of it is overwritten', async
     await writeFile(other, "another's")
     await symlink(other, join(folder, name))
     const one = device(new FileStore(folder))
-    assert.equal((await one.record('a secret search', 'https://x.example/')).what, 'kept')
+    assert.equal((await one.record('a secret search', 'https://x.example/')).code, 'kept')
     await one.status()
     assert.equal(await readFile(other, 'utf8'), "another's")
     assert.ok(!(await readdir(folder)).includes(name))
@@ -384,13 +384,13 @@ test('the folder is for its owner alone, and a folder that is a link is refused'
   await chmod(folder, 0o755)
   await writeFile(join(folder, 'photo'), '')
   const wide = await one.record('another', 'https://x.example/')
-  assert.deepEqual([wide.what, /chmod 700/.test(wide.detail)], ['storage refused', true])
+  assert.deepEqual([wide.code, /chmod 700/.test(wide.detail)], ['storage refused', true])
   assert.equal((await stat(folder)).mode & 0o777, 0o755)
   const leads = `${folder}-link`
   await symlink(folder, leads)
   folders.unshift(leads)
-  const { what, detail } = await device(new FileStore(leads)).record('q', 'https://x.example/')
-  assert.deepEqual([what, /it is a link/.test(detail)], ['storage refused', true])
+  const { code, detail } = await device(new FileStore(leads)).record('q', 'https://x.example/')
+  assert.deepEqual([code, /it is a link/.test(detail)], ['storage refused', true])
 })
 
 test('records take a bounded room: the older half goes', async () => {
@@ -423,6 +423,6 @@ test('what is shipped has the same exports, and importing needs no browser', () 
 
 test('without IndexedDB the outcome says so', async () => {
   const one = device(new shipped.IndexedDbStore())
-  assert.equal((await one.maybeReport()).what, 'storage refused')
-  assert.equal((await one.record('q', 'u')).what, 'storage refused')
+  assert.equal((await one.maybeReport()).code, 'storage refused')
+  assert.equal((await one.record('q', 'u')).code, 'storage refused')
 })

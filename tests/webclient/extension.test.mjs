@@ -165,7 +165,7 @@ test('permission is asked for the service and the search page only', () => {
 })
 
 test('a service that is away is asked less and less often, also by a worker without memory', () => {
-  const away = { what: 'try later', againAtS: 1030 }
+  const away = { code: 'try later', nextCallAtS: 1030 }
   let failures = 0
   const pauses = []
   for (let n = 0; n < 9; n++) {
@@ -174,17 +174,17 @@ test('a service that is away is asked less and less often, also by a worker with
     failures = next.failures
   }
   assert.deepEqual(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600])
-  assert.deepEqual(nextLook({ what: 'sent', againAtS: 2800 }, failures, 1000, 3600), {
+  assert.deepEqual(nextLook({ code: 'sent', nextCallAtS: 2800 }, failures, 1000, 3600), {
     atS: 2800,
     failures: 0,
   })
 })
 
 test('what the service asked to wait is waited for, and a clock set back does no harm', () => {
-  const busy = { what: 'try later', againAtS: 4600 }
+  const busy = { code: 'try later', nextCallAtS: 4600 }
   assert.equal(nextLook(busy, 3, 1000, 60).atS, 4600)
-  assert.equal(nextLook({ what: 'waiting', againAtS: 900 }, 0, 1000, 3600).atS, 1001)
-  assert.equal(nextLook({ what: 'waiting', againAtS: 1e9 }, 0, 1000, 3600).atS, 4600)
+  assert.equal(nextLook({ code: 'waiting', nextCallAtS: 900 }, 0, 1000, 3600).atS, 1001)
+  assert.equal(nextLook({ code: 'waiting', nextCallAtS: 1e9 }, 0, 1000, 3600).atS, 4600)
   assert.equal(resultIsDue(1000, 1010, 3600), false)
   assert.equal(resultIsDue(1000, 4600, 3600), true)
   assert.equal(resultIsDue(1000, 1010, 5), true)
@@ -297,7 +297,7 @@ test('Enter opens web pages only; everything else is a query', () => {
 
 test('every outcome has words, and durations are whole', () => {
   const device = readFileSync(new URL('../../webclient/src/device.js', import.meta.url), 'utf8')
-  const declared = device.match(/@typedef \{('sent'[^}]*)\} What/)[1]
+  const declared = device.match(/@typedef \{('sent'[^}]*)\} ResultCode/)[1]
   const names = [...declared.matchAll(/'([^']+)'/g)].map((match) => match[1])
   assert.equal(names.length, 11)
   for (const name of names) assert.notEqual(meaningOf(name), meaningOf(''), name)

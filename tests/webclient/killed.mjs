@@ -13,4 +13,4 @@ const limits = {
 const store = new FileStore(folder)
 const device = new Device({ server, limits, store }, { clock: () => Number(nowS) })
 await device.record('weather', 'https://weather.example/')
-console.log((await device.maybeReport({ atOnce: true })).what)
+console.log((await device.maybeReport({ atOnce: true })).code)

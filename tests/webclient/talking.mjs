@@ -69,7 +69,7 @@ export async function play(vector, Device, makeStore, lose) {
       }
       device = start()
     } else if (step.do === 'record') {
-      same((await device.record(step.query, step.url)).what, step.outcome, 'record')
+      same((await device.record(step.query, step.url)).code, step.outcome, 'record')
     } else if (step.do === 'forget') {
       same((await device.forget()).detail, 'forgotten', 'forget')
     } else if (step.do === 'status') {
@@ -77,10 +77,10 @@ export async function play(vector, Device, makeStore, lose) {
       for (const [key, value] of Object.entries(camel(step.outcome))) same(found[key], value, key)
     } else {
       const found = await device.maybeReport({ atOnce: step.do === 'report now' })
-      const { what, epoch, again_at_s, free_at_s } = step.outcome
+      const { code, epoch, next_call_at_s, free_at_s } = step.outcome
       const where = `outcome (${found.detail}) at ${nowS}`
-      same([found.what, found.freeAtS], [what, free_at_s], where)
-      if (again_at_s !== undefined) same(found.againAtS, again_at_s, where)
+      same([found.code, found.freeAtS], [code, free_at_s], where)
+      if (next_call_at_s !== undefined) same(found.nextCallAtS, next_call_at_s, where)
       if (epoch !== undefined) same(found.epoch, epoch, where)
       same(exchanges.length, 0, 'requests left')
     }

@@ -154,7 +154,7 @@ def test_a_device_killed_at_any_moment_spends_once_and_sends_the_same_bytes(tmp_
 
             assert outcomes[-1] == "nothing new", outcomes
             state = json.loads((folder / "state").read_text().partition("\n")[2])
-            assert len(state["claims"]) == 1
+            assert len(state["budget_entries"]) == 1
             assert len(set(gateway.bodies)) == 1
 
 
@@ -183,7 +183,7 @@ def test_connections_that_drop_after_sending_cost_one_entry_and_get_the_same_byt
         assert len(gateway.bodies) == 4
         assert len(set(gateway.bodies)) == 1
     state = json.loads((tmp_path / "state").read_text().partition("\n")[2])
-    assert len(state["claims"]) == 1
+    assert len(state["budget_entries"]) == 1
 
 
 def test_the_documented_code_mints_the_tokens_that_gateways_take() -> None:
@@ -214,14 +214,14 @@ def test_the_guides_code_runs_and_each_call_returns_a_value(tmp_path: Path) -> N
         f"{embedding.replace('./lib/index.js', library)}\n"
         f"const bytes = readFileSync('{tmp_path / 'published.json'}')\n"
         f"{searching}\n"
-        "console.log(JSON.stringify([what, detail, result.trends(10).length]))"
+        "console.log(JSON.stringify([code, detail, result.trends(10).length]))"
     )
     ended = subprocess.run(
         node("--input-type=module", "--eval", script), capture_output=True, text=True, check=False
     )
 
     assert ended.returncode == 0, ended.stderr
-    what, detail, trends = json.loads(ended.stdout)
-    assert f"*{what}*" in page
+    code, detail, trends = json.loads(ended.stdout)
+    assert f"*{code}*" in page
     assert detail
     assert trends > 0

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test } from 'node:test'
-import { checkClaim, checkedLimits, spent } from '../../webclient/src/budget.js'
+import { checkEntry, checkedLimits, totalSpent } from '../../webclient/src/budget.js'
 import { cellsOf, idOf, readHeadList } from '../../webclient/src/document.js'
 import { fold } from '../../webclient/src/folding.js'
 import { normalise, normaliseQuery } from '../../webclient/src/normalise.js'
@@ -127,13 +127,17 @@ test('the same dice give the same report, byte for byte', () => {
   }
 })
 
-test('claims are judged alike', () => {
-  for (const vector of vectors('budget').claims) {
+test('budget entries are checked alike', () => {
+  for (const vector of vectors('budget').budget_entries) {
     const limits = checkedLimits(camel(vector.limits))
-    const refusal = checkClaim(vector.claims, vector.claim, limits)
-    assert.equal(refusal?.what ?? 'allowed', vector.judged, vector.name)
+    const refusal = checkEntry(vector.budget_entries, vector.entry, limits)
+    assert.equal(refusal?.code ?? 'allowed', vector.result, vector.name)
     assert.equal(refusal?.freeAtS, vector.free_at_s, vector.name)
-    assert.deepEqual(spent(vector.claims, limits, vector.claim.at_s), vector.spent, vector.name)
+    assert.deepEqual(
+      totalSpent(vector.budget_entries, limits, vector.entry.at_s),
+      vector.spent,
+      vector.name,
+    )
   }
 })
 

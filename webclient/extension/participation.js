@@ -80,9 +80,9 @@ export async function turnOff() {
 /** Remove all searches from this device; whether that went well. @param {Settings} settings */
 export async function forget(settings) {
   for (let tries = 0; tries < 10; tries++) {
-    const { what, detail } = await deviceOf(settings).forget()
+    const { code, detail } = await deviceOf(settings).forget()
     if (detail === 'forgotten') return true
-    if (what !== 'nothing new') return false // else a report was being written in that moment
+    if (code !== 'nothing new') return false // else a report was being written in that moment
   }
   return false
 }
@@ -117,13 +117,13 @@ export async function look() {
   const { failures = 0, fetchedAtS = 0 } = await stored('failures', 'fetchedAtS')
   const outcome = await deviceOf(settings).maybeReport()
   const next = nextLook(outcome, failures, nowS(), settings.limits.minWindowS)
-  const { what, detail, epoch } = outcome
-  await storage.set({ failures: next.failures, last: { what, detail, epoch, atS: nowS() } })
-  if (what !== 'try later' && resultIsDue(fetchedAtS, nowS(), settings.limits.minWindowS)) {
+  const { code, detail, epoch } = outcome
+  await storage.set({ failures: next.failures, last: { code, detail, epoch, atS: nowS() } })
+  if (code !== 'try later' && resultIsDue(fetchedAtS, nowS(), settings.limits.minWindowS)) {
     await fetchResult(settings)
   }
   // What is noted from now on could never be reported.
-  if (what === 'state unreadable') await turnOff()
+  if (code === 'state unreadable') await turnOff()
   // It may have been turned off meanwhile, too.
   if ((await loadSettings())?.on) await lookAt(Math.max(next.atS, nowS() + 1))
 }
@@ -172,7 +172,7 @@ export async function storedResult() {
   return typeof result === 'string' ? PublishedResult.read(result) : null
 }
 
-/** What became of the last look. @returns {Promise<{what: string, detail: string, atS: number} | null>} */
+/** What became of the last look. @returns {Promise<{code: string, detail: string, atS: number} | null>} */
 export const lastLook = async () => (await stored('last')).last ?? null
 
 /** The page that comes with the extension, for trials. */
@@ -192,7 +192,7 @@ export async function note(link, address) {
   for (const page of [samplePage, readSearchPage(settings.searchPage)]) {
     const query = page && queryOf(page, address)
     const result = page && resultOf(page, link)
-    if (query && result) return (await deviceOf(settings).record(query, result)).what
+    if (query && result) return (await deviceOf(settings).record(query, result)).code
   }
   return null
 }

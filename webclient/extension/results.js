@@ -106,7 +106,7 @@ async function showSpent() {
     part('state').textContent = 'On, and your searches are sent as they are.'
   /** @type {[string, string | Node][]} */ let lines = []
   if (!settings || !status) lines = [['Spent', 'Nothing: it was never turned on.']]
-  else if (status.what !== 'status') lines = [['State', meaningOf(status.what)]]
+  else if (status.code !== 'status') lines = [['State', meaningOf(status.code)]]
   else {
     const { epsilonPerPeriod, deltaPerPeriod, periodS } = settings.limits
     lines = [
@@ -129,12 +129,12 @@ async function showSpent() {
         : []),
     ]
   }
-  if (last) lines.push(['Last look', `${moment(last.atS)}: ${meaningOf(last.what)}`])
+  if (last) lines.push(['Last look', `${moment(last.atS)}: ${meaningOf(last.code)}`])
   part('spent').replaceChildren(
     ...lines.flatMap(([name, value]) => {
-      const what = made('dd')
-      what.append(value)
-      return [made('dt', name), what]
+      const description = made('dd')
+      description.append(value)
+      return [made('dt', name), description]
     }),
   )
 }

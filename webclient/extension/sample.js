@@ -13,11 +13,11 @@ function say(text, good) {
   })
 }
 
-/** @param {string} what became of a click */
-async function sayNoted(what) {
+/** @param {string} code became of a click */
+async function sayNoted(code) {
   const settings = await loadSettings()
   const status = settings && (await deviceOf(settings).status())
-  if (what !== 'kept' || status?.what !== 'status') return say('It could not be noted.', false)
+  if (code !== 'kept' || status?.code !== 'status') return say('It could not be noted.', false)
   const searches = status.recordsHeld === 1 ? 'search is' : 'searches are'
   say(`Noted. ${status.recordsHeld} ${searches} on this device, until reported or forgotten.`, true)
 }

@@ -7,11 +7,11 @@ const LONGEST_S = 3600
 
 /** The second of the next look, and how many failures came in a row. The client counts those only
  * while it lives, and a worker lives for seconds: so its first pause is doubled here.
- * @param {{what: string, againAtS: number}} outcome @param {number} failures before this outcome
+ * @param {{code: string, nextCallAtS: number}} outcome @param {number} failures before this outcome
  * @param {number} nowS @param {number} minWindowS */
-export function nextLook({ what, againAtS }, failures, nowS, minWindowS) {
-  const pauseS = Math.max(1, againAtS - nowS)
-  if (what !== 'try later') return { atS: nowS + Math.min(LONGEST_S, pauseS), failures: 0 }
+export function nextLook({ code, nextCallAtS }, failures, nowS, minWindowS) {
+  const pauseS = Math.max(1, nextCallAtS - nowS)
+  if (code !== 'try later') return { atS: nowS + Math.min(LONGEST_S, pauseS), failures: 0 }
   const mostS = Math.max(pauseS, Math.min(LONGEST_S, minWindowS))
   const doubledS = Math.min(mostS, pauseS * 2 ** Math.min(failures, 20))
   return { atS: nowS + doubledS, failures: failures + 1 }

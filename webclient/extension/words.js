@@ -17,8 +17,8 @@ const MEANINGS = {
   'storage refused': 'The browser did not let the extension store anything. Nothing was spent.',
 }
 
-/** @param {string} what */
-export const meaningOf = (what) => MEANINGS[what] ?? 'Nothing has happened yet.'
+/** @param {string} code */
+export const meaningOf = (code) => MEANINGS[code] ?? 'Nothing has happened yet.'
 
 /** Shares are estimates; three digits are more than they can tell. @param {number} share */
 export const percent = (share) =>

@@ -1,7 +1,7 @@
-// What a device allows and what it has spent: rules that no server can change. Protocol, 5.
+// The device's limits and privacy budget, which no server can change. Protocol, 5.
 
 /** ε and δ are for data that differ in the values of one person's records (replace-one). The first
- * five have no default: a budget that nobody chose is nobody's promise.
+ * five have no default: no budget without somebody's choice.
  * @typedef {{epsilonPerReport: number, deltaPerReport: number, epsilonPerPeriod: number,
  *   deltaPerPeriod: number, periodS: number, maxAnswers?: number, maxOptinRecords?: number,
  *   maxHeadListBytes?: number, maxCellsPerAnswer?: number, maxCohorts?: number,
@@ -10,7 +10,7 @@
 /** @typedef {Required<GivenLimits>} Limits */
 /** @typedef {'report' | 'opt-in'} Mode */
 /** @typedef {{mode: Mode, epoch: number, subject: string, window_start_s: number,
- *   window_end_s: number, at_s: number, epsilon: number, delta: number}} Claim */
+ *   window_end_s: number, at_s: number, epsilon: number, delta: number}} BudgetEntry */
 
 const DAY = 86400
 const DEFAULTS = {
@@ -26,7 +26,7 @@ const DEFAULTS = {
   keepRecordsS: 45 * DAY,
   maxRecordBytes: 4 << 20,
 }
-/** Claims are kept for a year at least: who shortens a period and lengthens it spends no more. */
+/** Entries stay for a year at least: to shorten a period and lengthen it again frees no budget. */
 const REMEMBER_S = 366 * DAY
 
 /** @param {GivenLimits} given @returns {Limits} */
@@ -61,61 +61,61 @@ function decimal(x) {
   return BigInt(whole + part) * 10n ** BigInt(400 + +e - part.length)
 }
 
-/** @param {Claim[]} claims @param {Limits} limits @param {number} nowS */
-function sums(claims, limits, nowS) {
+/** @param {BudgetEntry[]} entries @param {Limits} limits @param {number} nowS */
+function sums(entries, limits, nowS) {
   let [epsilon, delta] = [0n, 0n]
-  for (const claim of claims) {
-    if (claim.at_s > nowS - limits.periodS) {
-      epsilon += decimal(claim.epsilon)
-      delta += decimal(claim.delta)
+  for (const entry of entries) {
+    if (entry.at_s > nowS - limits.periodS) {
+      epsilon += decimal(entry.epsilon)
+      delta += decimal(entry.delta)
     }
   }
   return [epsilon, delta]
 }
 
-/** (ε, δ) spent within the period that ends now.
- * @param {Claim[]} claims @param {Limits} limits @param {number} nowS */
-export const spent = (claims, limits, nowS) =>
-  sums(claims, limits, nowS).map((sum) => Number(sum + 'e-400'))
+/** Returns the (ε, δ) spent within the period that ends now.
+ * @param {BudgetEntry[]} entries @param {Limits} limits @param {number} nowS */
+export const totalSpent = (entries, limits, nowS) =>
+  sums(entries, limits, nowS).map((sum) => Number(sum + 'e-400'))
 
-/** @typedef {{what: string, detail: string, freeAtS?: number}} Refusal */
+/** @typedef {{code: string, detail: string, freeAtS?: number}} Refusal */
 
-/** Why the claim's window or time does not come after what was answered last; null if it does.
- * @param {Claim[]} claims @param {Claim} claim @returns {Refusal | null} */
-export function checkFollows(claims, claim) {
-  const last = claims.at(-1)
-  if (last && claim.at_s < last.at_s) {
+/** Returns why the entry's window or time does not follow the last entry's; null if it does.
+ * @param {BudgetEntry[]} entries @param {BudgetEntry} entry @returns {Refusal | null} */
+export function checkFollows(entries, entry) {
+  const last = entries.at(-1)
+  if (last && entry.at_s < last.at_s) {
     return {
-      what: 'clock wrong',
+      code: 'clock wrong',
       detail: `the last report was made at ${last.at_s}; set the clock`,
     }
   }
-  if (last && claim.window_start_s < last.window_end_s) {
-    return { what: 'head list refused', detail: 'windows must not overlap or go back' }
+  if (last && entry.window_start_s < last.window_end_s) {
+    return { code: 'head list refused', detail: 'windows must not overlap or go back' }
   }
   return null
 }
 
-/** Why this claim may not be added now; null if it may.
- * @param {Claim[]} claims @param {Claim} claim @param {Limits} limits @returns {Refusal | null} */
-export function checkClaim(claims, claim, limits) {
+/** Returns why this entry may not be added now; null if it may.
+ * @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {Refusal | null} */
+export function checkEntry(entries, entry, limits) {
   /** @param {number} atS */
   const fits = (atS) => {
-    const [epsilon, delta] = sums(claims, limits, atS)
+    const [epsilon, delta] = sums(entries, limits, atS)
     return (
-      epsilon + decimal(claim.epsilon) <= decimal(limits.epsilonPerPeriod) &&
-      delta + decimal(claim.delta) <= decimal(limits.deltaPerPeriod)
+      epsilon + decimal(entry.epsilon) <= decimal(limits.epsilonPerPeriod) &&
+      delta + decimal(entry.delta) <= decimal(limits.deltaPerPeriod)
     )
   }
-  const refusal = checkFollows(claims, claim)
-  if (refusal || fits(claim.at_s)) return refusal
-  const times = claims.map((old) => Math.max(claim.at_s, old.at_s + limits.periodS))
+  const refusal = checkFollows(entries, entry)
+  if (refusal || fits(entry.at_s)) return refusal
+  const times = entries.map((old) => Math.max(entry.at_s, old.at_s + limits.periodS))
   const freeAtS = times.find(fits)
-  return { what: 'limit reached', detail: `the next report fits at ${freeAtS}`, freeAtS }
+  return { code: 'limit reached', detail: `the next report fits at ${freeAtS}`, freeAtS }
 }
 
-/** @param {Claim[]} claims @param {Claim} claim @param {Limits} limits @returns {Claim[]} */
-export function withClaim(claims, claim, limits) {
+/** @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {BudgetEntry[]} */
+export function addEntry(entries, entry, limits) {
   const rememberS = Math.max(limits.periodS, REMEMBER_S)
-  return [...claims.filter((old) => old.at_s > claim.at_s - rememberS), claim]
+  return [...entries.filter((old) => old.at_s > entry.at_s - rememberS), entry]
 }

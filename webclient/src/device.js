@@ -1,11 +1,11 @@
 // What an application embeds: keeps searches on the device, answers each head list once, privately.
 // docs/device-protocol.md says what every step is for; a server may be hostile, slow or away.
-import { checkClaim, checkedLimits, checkFollows, spent, withClaim } from './budget.js'
+import { addEntry, checkEntry, checkedLimits, checkFollows, totalSpent } from './budget.js'
 import { cellsOf, idOf, readHeadList } from './document.js'
 import { fits, normalise, NORMALISATION } from './normalise.js'
 import { below, makeReport, randomizerFor, shuffled, systemDice } from './randomizers.js'
 
-/** @typedef {import('./budget.js').Claim} Claim */
+/** @typedef {import('./budget.js').BudgetEntry} BudgetEntry */
 /** @typedef {import('./budget.js').GivenLimits} GivenLimits */
 /** @typedef {import('./budget.js').Limits} Limits */
 /** @typedef {import('./budget.js').Mode} Mode */
@@ -17,15 +17,16 @@ import { below, makeReport, randomizerFor, shuffled, systemDice } from './random
  * server", "expired": not counted, and still spent. The others: nothing was spent or sent.
  * @typedef {'sent' | 'waiting' | 'nothing new' | 'try later' | 'refused by server' | 'expired' |
  *   'head list refused' | 'clock wrong' | 'limit reached' | 'state unreadable' |
- *   'storage refused'} What */
-/** `againAtS`: calling earlier changes nothing. `detail` holds nothing of records or servers.
- * @typedef {{what: What, epoch: number | null, againAtS: number, detail: string,
+ *   'storage refused'} ResultCode */
+/** `nextCallAtS`: calling earlier changes nothing. `detail` holds nothing of records or servers.
+ * @typedef {{code: ResultCode, epoch: number | null, nextCallAtS: number, detail: string,
  *   freeAtS?: number}} Outcome */
 /** @typedef {{mode: Mode, epoch: number, subject: string, window_start_s: number,
- *   window_end_s: number, records: number, act_at_s: number, until_s: number}} Appointment */
-/** @typedef {{mode: Mode, epoch: number, body: string, until_s: number}} Outgoing */
-/** @typedef {{version: 1, revision: number, cohorts: number, cohort: number, claims: Claim[],
- *   appointment: Appointment | null, outgoing: Outgoing | null, forget_before_s: number}} State */
+ *   window_end_s: number, records: number, send_at_s: number, until_s: number}} ScheduledSend */
+/** @typedef {{mode: Mode, epoch: number, body: string, until_s: number}} PendingSubmission */
+/** @typedef {{version: 2, revision: number, cohorts: number, cohort: number,
+ *   budget_entries: BudgetEntry[], scheduled_send: ScheduledSend | null,
+ *   pending: PendingSubmission | null, forget_before_s: number}} State */
 /** @typedef {{text: string | null, state: State, records: TimedRecord[]}} Loaded */
 /** `bytes` is null when there were more than was asked for.
  * @typedef {{status: number, headers: Headers, bytes: Uint8Array<ArrayBuffer> | null}} Answer */
@@ -35,13 +36,13 @@ const HTTP_DATE = /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [\d:]{8} GMT$/
 const FINAL = [400, 404, 409, 410, 413, 422]
 /** @type {State} */
 const FRESH = {
-  version: 1,
+  version: 2,
   revision: 0,
   cohorts: 1,
   cohort: 0,
-  claims: [],
-  appointment: null,
-  outgoing: null,
+  budget_entries: [],
+  scheduled_send: null,
+  pending: null,
   forget_before_s: 0,
 }
 /** @param {Answer} answer */
@@ -49,7 +50,7 @@ const json = ({ bytes }) =>
   JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes ?? undefined))
 
 /** @param {string} detail */
-const refused = (detail) => ({ what: 'head list refused', detail })
+const refused = (detail) => ({ code: 'head list refused', detail })
 /** @param {boolean} holds @param {string} detail */
 const require = (holds, detail) => {
   if (!holds) throw refused(detail)
@@ -100,17 +101,17 @@ export class Device {
 
   /** Keep what was searched for and clicked, on this device, until its window is answered.
    * @param {string} query @param {string} url
-   * @returns {Promise<{what: 'kept' | 'text refused' | 'storage refused', detail: string}>} */
+   * @returns {Promise<{code: 'kept' | 'text refused' | 'storage refused', detail: string}>} */
   async record(query, url) {
     const texts = [query, url].every((text) => typeof text === 'string')
     const record = texts && normalise(query, url)
-    if (!record) return { what: 'text refused', detail: 'empty, too long, or not plain text' }
+    if (!record) return { code: 'text refused', detail: 'empty, too long, or not plain text' }
     try {
       await this.#store.keep([this.#now(), ...record], this.#limits.maxRecordBytes)
-      return { what: 'kept', detail: '' }
+      return { code: 'kept', detail: '' }
     } catch (error) {
       const detail = /** @type {any} */ (error)?.detail ?? 'the storage did not take it'
-      return { what: 'storage refused', detail }
+      return { code: 'storage refused', detail }
     }
   }
 
@@ -119,7 +120,7 @@ export class Device {
   forget() {
     return this.#caught(async () => {
       const loaded = await this.#load(true)
-      const changes = loaded.state.outgoing?.mode === 'opt-in' ? { outgoing: null } : {}
+      const changes = loaded.state.pending?.mode === 'opt-in' ? { pending: null } : {}
       await this.#commit(loaded, changes, Infinity)
       return this.#outcome('nothing new', null, 'forgotten', this.#now())
     })
@@ -129,35 +130,35 @@ export class Device {
   async status() {
     return this.#caught(async () => {
       const { state, records } = await this.#load()
-      const [epsilonSpent, deltaSpent] = spent(state.claims, this.#limits, this.#now())
+      const [epsilonSpent, deltaSpent] = totalSpent(state.budget_entries, this.#limits, this.#now())
       return {
-        what: /** @type {const} */ ('status'),
+        code: /** @type {const} */ ('status'),
         recordsHeld: records.length,
         epsilonSpent,
         deltaSpent,
-        windowsAnswered: state.claims.length,
-        lastEpoch: state.claims.at(-1)?.epoch ?? null,
-        waitingUntilS: state.appointment?.act_at_s ?? null,
-        unsentEpoch: state.outgoing?.epoch ?? null,
+        windowsAnswered: state.budget_entries.length,
+        lastEpoch: state.budget_entries.at(-1)?.epoch ?? null,
+        waitingUntilS: state.scheduled_send?.send_at_s ?? null,
+        unsentEpoch: state.pending?.epoch ?? null,
       }
     })
   }
 
   /** Do what is due, if anything. Call it at times that do not depend on searches. `atOnce` does
-   * not wait for the appointed time: for trying it out by hand.
+   * not wait for the scheduled time: for tests by hand.
    * @param {{atOnce?: boolean}} [how] @returns {Promise<Outcome>} */
   async maybeReport({ atOnce = false } = {}) {
     const fromS = this.#now()
     const pause = this.#pause
     // Asking earlier would change nothing, and tell the server that we are here.
-    if (pause && !atOnce && pause.fromS <= fromS && fromS < pause.outcome.againAtS) {
+    if (pause && !atOnce && pause.fromS <= fromS && fromS < pause.outcome.nextCallAtS) {
       return pause.outcome
     }
     const outcome = await this.#caught(() =>
-      this.#store.exclusively(() => this.#caught(() => this.#talk(atOnce))),
+      this.#store.exclusively(() => this.#caught(() => this.#exchange(atOnce))),
     )
     if (!outcome) return this.#outcome('nothing new', null, 'another tab is at it', fromS + 60)
-    if (!/^st/.test(outcome.what)) this.#pause = { fromS, outcome }
+    if (!/^st/.test(outcome.code)) this.#pause = { fromS, outcome }
     return outcome
   }
 
@@ -165,14 +166,14 @@ export class Device {
     return Math.floor(this.#clock())
   }
 
-  /** @param {What} what @param {number | null} epoch @param {string} detail
-   * @param {number} [againAtS] @returns {Outcome} */
-  #outcome(what, epoch, detail, againAtS) {
-    if (againAtS === undefined) {
+  /** @param {ResultCode} code @param {number | null} epoch @param {string} detail
+   * @param {number} [nextCallAtS] @returns {Outcome} */
+  #outcome(code, epoch, detail, nextCallAtS) {
+    if (nextCallAtS === undefined) {
       this.#failures = 0
-      againAtS = this.#now() + this.#about(this.#longestPause())
+      nextCallAtS = this.#now() + this.#about(this.#longestPause())
     }
-    return { what, epoch, againAtS, detail }
+    return { code, epoch, nextCallAtS, detail }
   }
 
   /** @param {number | null} epoch @param {Answer | null} answer @returns {Outcome} */
@@ -195,19 +196,20 @@ export class Device {
     return Math.max(1, pause - below(this.#dice, Math.floor(pause / 2) + 1))
   }
 
-  /** What ends a talk early is thrown as its outcome; anything else is the storage's.
+  /** Returns what `act` throws as an outcome; an error of the storage, too.
    * @template T @param {() => Promise<T>} act @returns {Promise<T | Outcome>} */
   async #caught(act) {
     try {
       return await act()
     } catch (thrown) {
-      const { what, epoch = null, detail, againAtS, freeAtS } = /** @type {any} */ (thrown) ?? {}
-      if (!what) {
+      const { code, epoch = null, detail, nextCallAtS, freeAtS } = /** @type {any} */ (thrown) ?? {}
+      // Errors of a system have a code, too, but no detail.
+      if (typeof detail !== 'string') {
         // Its name only: a message may quote what was stored.
         const name = /** @type {any} */ (thrown)?.name
         return this.#outcome('storage refused', null, 'the storage failed: ' + name)
       }
-      const outcome = this.#outcome(what, epoch, detail, againAtS)
+      const outcome = this.#outcome(code, epoch, detail, nextCallAtS)
       return freeAtS === undefined ? outcome : { ...outcome, freeAtS }
     }
   }
@@ -222,8 +224,8 @@ export class Device {
     try {
       state = JSON.parse(found)
     } catch {}
-    if (state?.version !== 1 || !Array.isArray(state.claims)) {
-      if (!lostToo) throw { what: 'state unreadable', detail: 'what was spent cannot be known' }
+    if (state?.version !== 2 || !Array.isArray(state.budget_entries)) {
+      if (!lostToo) throw { code: 'state unreadable', detail: 'what was spent cannot be known' }
       return { text, state: /** @type {any} */ ({}), records }
     }
     if (text === null) await this.#store.commit(null, found, 0)
@@ -237,7 +239,7 @@ export class Device {
     const changed = { ...state, ...changes, revision: state.revision + 1 }
     const after = JSON.stringify(changed)
     if (!(await this.#store.commit(text, after, forgetBeforeS))) {
-      throw { what: 'nothing new', detail: 'another tab was faster', againAtS: this.#now() + 1 }
+      throw { code: 'nothing new', detail: 'another tab was faster', nextCallAtS: this.#now() + 1 }
     }
     return { text: after, state: changed, records: records.filter(([at]) => at >= forgetBeforeS) }
   }
@@ -277,79 +279,84 @@ export class Device {
     const told = answer.headers.get('date')?.match(HTTP_DATE)?.[0] ?? ''
     const serverS = Date.parse(told) / 1000
     if (Math.abs(serverS - this.#now()) > this.#limits.maxClockSkewS) {
-      throw { what: 'clock wrong', detail: "set the device's clock" }
+      throw { code: 'clock wrong', detail: "set the device's clock" }
     }
   }
 
   /** @param {boolean} atOnce @returns {Promise<Outcome>} */
-  async #talk(atOnce) {
+  async #exchange(atOnce) {
     const mode = this.#optIn ? 'opt-in' : 'report'
     let loaded = await this.#load()
     const { state, records } = loaded
     const oldest = Math.max(state.forget_before_s, this.#now() - this.#limits.keepRecordsS)
     // Who no longer opts in sends nothing as it is, not even what was chosen before.
-    const withdrawn = state.outgoing?.mode === 'opt-in' && mode === 'report'
+    const withdrawn = state.pending?.mode === 'opt-in' && mode === 'report'
     if (withdrawn || records.some(([at]) => at < oldest)) {
-      loaded = await this.#commit(loaded, withdrawn ? { outgoing: null } : {}, oldest)
+      loaded = await this.#commit(loaded, withdrawn ? { pending: null } : {}, oldest)
     }
-    if (loaded.state.outgoing) return this.#deliver(loaded, loaded.state.outgoing)
-    const { appointment } = loaded.state
+    if (loaded.state.pending) return this.#deliver(loaded, loaded.state.pending)
+    const { scheduled_send } = loaded.state
     const kept =
-      appointment?.mode === mode && this.#now() < appointment.until_s ? appointment : null
+      scheduled_send?.mode === mode && this.#now() < scheduled_send.until_s ? scheduled_send : null
     return this.#optIn ? this.#sendRecords(kept, atOnce) : this.#report(kept, atOnce)
   }
 
-  /** @param {Appointment} appointment @param {boolean} atOnce */
-  #await({ act_at_s, epoch }, atOnce) {
-    if (!atOnce && this.#now() < act_at_s) {
-      throw { what: 'waiting', epoch, detail: 'for the second that was drawn', againAtS: act_at_s }
+  /** @param {ScheduledSend} scheduled_send @param {boolean} atOnce */
+  #waitFor({ send_at_s, epoch }, atOnce) {
+    if (!atOnce && this.#now() < send_at_s) {
+      throw {
+        code: 'waiting',
+        epoch,
+        detail: 'for the second that was drawn',
+        nextCallAtS: send_at_s,
+      }
     }
   }
 
   // ------------------------------------------------------------------------------ reports
 
-  /** @param {Appointment | null} appointment @param {boolean} atOnce @returns {Promise<Outcome>} */
-  async #report(appointment, atOnce) {
-    appointment ??= await this.#look()
-    const { epoch, subject } = appointment
-    this.#await(appointment, atOnce)
+  /** @param {ScheduledSend | null} scheduled_send @param {boolean} atOnce @returns {Promise<Outcome>} */
+  async #report(scheduled_send, atOnce) {
+    scheduled_send ??= await this.#schedule()
+    const { epoch, subject } = scheduled_send
+    this.#waitFor(scheduled_send, atOnce)
     const { document, id } = await this.#list(subject, epoch)
     require(id === subject, 'the list must be the one first shown')
     const randomizer = this.#checkList(document)
     require(this.#now() < document.reports_until_s, 'its reporting window has ended')
     const loaded = await this.#load()
     const { state } = loaded
-    if (state.appointment?.subject !== id || state.outgoing) {
+    if (state.scheduled_send?.subject !== id || state.pending) {
       return this.#outcome('nothing new', epoch, 'another tab was faster')
     }
-    const claim = this.#claim(document, id)
-    allow(checkClaim(state.claims, claim, this.#limits))
+    const entry = this.#budgetEntry(document, id)
+    allow(checkEntry(state.budget_entries, entry, this.#limits))
     const startS = Math.max(document.window_start_s, state.forget_before_s)
     const cells = cellsOf(document)
     const held = recordsIn(loaded.records, startS, document.window_end_s)
     // From here on the noise is drawn: these bytes, or none, are what the server will see.
     const body = makeReport(id, held, document.randomizer, cells, randomizer(cells), this.#dice)
-    /** @type {Outgoing} */
-    const outgoing = { mode: 'report', epoch, body, until_s: document.reports_until_s }
-    return this.#spend(loaded, claim, outgoing, document.window_end_s)
+    /** @type {PendingSubmission} */
+    const pending = { mode: 'report', epoch, body, until_s: document.reports_until_s }
+    return this.#spend(loaded, entry, pending, document.window_end_s)
   }
 
-  /** The one place where budget is spent: claim and bytes are safe before anything is sent.
-   * @param {Loaded} loaded @param {Claim} claim @param {Outgoing} outgoing
+  /** The one place where budget is spent: budget entry and bytes are durable before anything is sent.
+   * @param {Loaded} loaded @param {BudgetEntry} entry @param {PendingSubmission} pending
    * @param {number} forgetS @returns {Promise<Outcome>} */
-  async #spend(loaded, claim, outgoing, forgetS) {
+  async #spend(loaded, entry, pending, forgetS) {
     const forget_before_s = Math.max(loaded.state.forget_before_s, forgetS)
-    const claims = withClaim(loaded.state.claims, claim, this.#limits)
-    const changes = { claims, outgoing, appointment: null, forget_before_s }
+    const budget_entries = addEntry(loaded.state.budget_entries, entry, this.#limits)
+    const changes = { budget_entries, pending, scheduled_send: null, forget_before_s }
     const safe = await this.#commit(loaded, changes, forget_before_s)
-    return this.#deliver(safe, outgoing)
+    return this.#deliver(safe, pending)
   }
 
   /** @param {string} which @param {number | null} epoch */
   async #list(which, epoch) {
     const answer = await this.#ask('/v1/head-lists/' + which, this.#limits.maxHeadListBytes)
     if (answer?.status === 404 && epoch === null) {
-      throw { what: 'nothing new', detail: 'no head list has been published yet' }
+      throw { code: 'nothing new', detail: 'no head list has been published yet' }
     }
     if (answer?.status !== 200) throw this.#tryLater(epoch, answer)
     this.#checkClock(answer)
@@ -361,25 +368,25 @@ export class Device {
   }
 
   /** Check the current list and draw when to report on it, once for good.
-   * @returns {Promise<Appointment>} */
-  async #look() {
+   * @returns {Promise<ScheduledSend>} */
+  async #schedule() {
     const { document, id } = await this.#list('current', null)
     let loaded = await this.#load()
-    const { claims, forget_before_s, appointment: missed } = loaded.state
+    const { budget_entries, forget_before_s, scheduled_send: missed } = loaded.state
     const { epoch, window_start_s, window_end_s, reports_until_s, cohorts } = document
     const nowS = this.#now()
-    const last = claims.at(-1)
+    const last = budget_entries.at(-1)
     /** @param {boolean} passed @param {string} detail */
     const unless = (passed, detail) => {
-      if (passed) throw { what: 'nothing new', epoch, detail }
+      if (passed) throw { code: 'nothing new', epoch, detail }
     }
     unless(last?.subject === id, 'this window was already answered')
     unless(
       last?.mode === 'opt-in' && window_start_s < last.window_end_s,
       'this window was answered by opting in',
     )
-    const claim = this.#claim(document, id)
-    allow(checkFollows(claims, claim))
+    const entry = this.#budgetEntry(document, id)
+    allow(checkFollows(budget_entries, entry))
     const randomizer = this.#checkList(document)
     if (cohorts !== loaded.state.cohorts) {
       // Drawn anew for each R: a place for every R a server may name would add up to a name.
@@ -391,26 +398,26 @@ export class Device {
     }
     unless(!asked, 'this device is not asked about this window')
     unless(nowS >= reports_until_s, 'its reporting window has ended')
-    allow(checkClaim(claims, claim, this.#limits))
+    allow(checkEntry(budget_entries, entry, this.#limits))
     unless(window_end_s <= forget_before_s, 'this window was passed over before')
     randomizer(cellsOf(document))
     const startS = Math.max(nowS, window_end_s)
     const untilS = Math.min(reports_until_s, nowS + this.#limits.maxWaitS)
     // The last tenth is left for sending again. A time that was missed is not drawn again.
     const span = Math.max(1, Math.floor(((untilS - startS) * 9) / 10))
-    /** @type {Appointment} */
-    const appointment = {
+    /** @type {ScheduledSend} */
+    const scheduled_send = {
       mode: 'report',
       epoch,
       subject: id,
       window_start_s,
       window_end_s,
       records: document.randomizer.answers,
-      act_at_s: missed?.subject === id ? missed.act_at_s : startS + below(this.#dice, span),
+      send_at_s: missed?.subject === id ? missed.send_at_s : startS + below(this.#dice, span),
       until_s: untilS,
     }
-    await this.#commit(loaded, { appointment })
-    return appointment
+    await this.#commit(loaded, { scheduled_send })
+    return scheduled_send
   }
 
   /** Refuse a list that breaks this device's limits; else how to build its randomizer.
@@ -445,10 +452,10 @@ export class Device {
     return lengthS
   }
 
-  /** Opting in claims up to now, not to the window's end: later searches are not among what is sent.
+  /** An opt-in entry ends now, not at the window's end: later searches are not among those sent.
    * @param {{epoch: number, window_start_s: number, window_end_s: number,
-   *   randomizer?: import('./document.js').Spec}} window @param {string} [subject] @returns {Claim} */
-  #claim({ epoch, window_start_s, window_end_s, randomizer }, subject = '') {
+   *   randomizer?: import('./document.js').Spec}} window @param {string} [subject] @returns {BudgetEntry} */
+  #budgetEntry({ epoch, window_start_s, window_end_s, randomizer }, subject = '') {
     const at_s = this.#now()
     const { epsilon, delta } = randomizer ?? { epsilon: 0, delta: 0 }
     const soonS = Math.max(window_start_s, at_s) + 1
@@ -466,19 +473,19 @@ export class Device {
 
   // ------------------------------------------------------------------------------- opting in
 
-  /** @param {Appointment | null} appointment @param {boolean} atOnce @returns {Promise<Outcome>} */
-  async #sendRecords(appointment, atOnce) {
-    appointment ??= await this.#collecting(atOnce)
-    const { epoch, window_start_s, window_end_s, until_s } = appointment
+  /** @param {ScheduledSend | null} scheduled_send @param {boolean} atOnce @returns {Promise<Outcome>} */
+  async #sendRecords(scheduled_send, atOnce) {
+    scheduled_send ??= await this.#collecting(atOnce)
+    const { epoch, window_start_s, window_end_s, until_s } = scheduled_send
     const nowS = this.#now()
-    this.#await(appointment, atOnce)
+    this.#waitFor(scheduled_send, atOnce)
     const loaded = await this.#load()
     const { state } = loaded
-    if (state.outgoing || JSON.stringify(state.appointment) !== JSON.stringify(appointment)) {
+    if (state.pending || JSON.stringify(state.scheduled_send) !== JSON.stringify(scheduled_send)) {
       return this.#outcome('nothing new', epoch, 'another tab was faster')
     }
-    const claim = this.#claim(appointment)
-    allow(checkClaim(state.claims, claim, this.#limits))
+    const entry = this.#budgetEntry(scheduled_send)
+    allow(checkEntry(state.budget_entries, entry, this.#limits))
     const startS = Math.max(window_start_s, state.forget_before_s)
     const held = recordsIn(loaded.records, startS, window_end_s)
     // Searches in random order, repeats left out: slot 0 is a search drawn at random.
@@ -486,21 +493,21 @@ export class Device {
     const distinct = [...new Map(drawn.map((record) => [JSON.stringify(record), record])).values()]
     const user_id = this.#optIn?.userId
     /** @type {([string, string] | [null, null])[]} */
-    const chosen = distinct.slice(0, appointment.records)
+    const chosen = distinct.slice(0, scheduled_send.records)
     // Who takes part must not depend on who searched: a person without a record says so.
     if (!chosen.length) chosen.push([null, null])
     const entries = chosen.map(([query, url], slot) => ({ epoch, query, slot, url, user_id }))
-    /** @type {Outgoing} */
-    const outgoing = {
+    /** @type {PendingSubmission} */
+    const pending = {
       mode: 'opt-in',
       epoch,
       body: JSON.stringify(entries),
       until_s: Math.min(until_s, startS + this.#limits.keepRecordsS),
     }
-    return this.#spend(loaded, claim, outgoing, Math.min(window_end_s, nowS + 1))
+    return this.#spend(loaded, entry, pending, Math.min(window_end_s, nowS + 1))
   }
 
-  /** @param {boolean} atOnce @returns {Promise<Appointment>} */
+  /** @param {boolean} atOnce @returns {Promise<ScheduledSend>} */
   async #collecting(atOnce) {
     const answer = await this.#ask('/v1/epochs')
     if (answer?.status !== 200) throw this.#tryLater(null, answer)
@@ -511,58 +518,58 @@ export class Device {
       found = json(answer).collecting
     } catch {}
     const nowS = this.#now()
-    if (found === null) throw { what: 'nothing new', detail: 'no epoch is collecting' }
+    if (found === null) throw { code: 'nothing new', detail: 'no epoch is collecting' }
     const { epoch, window_start_s, window_end_s, optin_until_s, records_per_user } = found ?? {}
     const numbers = [epoch, window_start_s, window_end_s, optin_until_s, records_per_user]
     const whole = numbers.every((n) => Number.isSafeInteger(n) && n >= 0)
     const inOrder = window_start_s < window_end_s && window_end_s <= optin_until_s
     require(whole && inOrder && records_per_user > 0, 'its epochs are malformed')
     const loaded = await this.#load()
-    const last = loaded.state.claims.at(-1)
+    const last = loaded.state.budget_entries.at(-1)
     if (last?.epoch === epoch && last?.window_start_s === window_start_s) {
-      throw { what: 'nothing new', epoch, detail: 'this window was already answered' }
+      throw { code: 'nothing new', epoch, detail: 'this window was already answered' }
     }
     const lengthS = this.#checkWindow(found)
     within(records_per_user, limits, 'maxOptinRecords')
     require(optin_until_s - window_end_s <= lengthS, 'it takes records for too long')
     const now = window_start_s <= nowS + limits.maxClockSkewS && nowS < optin_until_s
     require(now, 'it is not collecting now')
-    allow(checkClaim(loaded.state.claims, this.#claim(found), limits))
+    allow(checkEntry(loaded.state.budget_entries, this.#budgetEntry(found), limits))
     // In the last quarter of the window, and never far ahead.
     const lateS = window_end_s - Math.floor(lengthS / 4)
     const soonS = nowS + limits.maxWaitS
     if (nowS < lateS && soonS < window_end_s && !atOnce) {
-      throw { what: 'nothing new', epoch, detail: 'it is early in this long window' }
+      throw { code: 'nothing new', epoch, detail: 'it is early in this long window' }
     }
     const startS = Math.min(Math.max(nowS, lateS), soonS)
     const span = Math.max(1, Math.min(window_end_s, soonS) - startS)
-    /** @type {Appointment} */
-    const appointment = {
+    /** @type {ScheduledSend} */
+    const scheduled_send = {
       mode: 'opt-in',
       epoch,
       subject: '',
       window_start_s,
       window_end_s,
       records: records_per_user,
-      act_at_s: startS + below(this.#dice, span),
+      send_at_s: startS + below(this.#dice, span),
       until_s: optin_until_s,
     }
-    await this.#commit(loaded, { appointment })
-    return appointment
+    await this.#commit(loaded, { scheduled_send })
+    return scheduled_send
   }
 
   // -------------------------------------------------------------------------------- sending
 
   /** Send the kept bytes once, and drop them when that settled it.
-   * @param {Loaded} loaded @param {Outgoing} outgoing @returns {Promise<Outcome>} */
+   * @param {Loaded} loaded @param {PendingSubmission} pending @returns {Promise<Outcome>} */
   async #deliver(loaded, { mode, epoch, body, until_s }) {
-    const settled = async (/** @type {What} */ what, /** @type {string} */ detail) => {
+    const settled = async (/** @type {ResultCode} */ code, /** @type {string} */ detail) => {
       try {
-        await this.#commit(loaded, { outgoing: null })
+        await this.#commit(loaded, { pending: null })
       } catch {
         // The bytes stay and go out once more, unchanged: the server counts them once.
       }
-      return this.#outcome(what, epoch, detail)
+      return this.#outcome(code, epoch, detail)
     }
     if (this.#now() >= until_s) return settled('expired', 'time ran out before delivery')
     /** @type {Record<string, string>} */
@@ -577,9 +584,9 @@ export class Device {
     }
     const path = mode === 'opt-in' ? '/v1/optin-records' : '/v1/reports'
     const answer = await this.#ask(path, undefined, { method: 'POST', headers, body })
-    const what = answer && verdictOf(answer)
-    if (what) return settled(what, what === 'sent' ? 'accepted' : 'what it cost stays spent')
-    const last = loaded.state.claims.at(-1)
+    const code = answer && verdictOf(answer)
+    if (code) return settled(code, code === 'sent' ? 'accepted' : 'what it cost stays spent')
+    const last = loaded.state.budget_entries.at(-1)
     if (last && this.#now() >= last.at_s + this.#limits.maxWaitS) {
       return settled('expired', 'the server would not take it')
     }
@@ -594,7 +601,7 @@ const recordsIn = (records, startS, endS) =>
 
 /** What this answer came to; null while the same bytes may still be wanted. Only the gateway's
  * own words count: a hotel's login page answers 403 or 200, too.
- * @param {Answer} answer @returns {What | null} */
+ * @param {Answer} answer @returns {ResultCode | null} */
 function verdictOf(answer) {
   const { status, headers } = answer
   if (status !== 200 && status !== 202) {

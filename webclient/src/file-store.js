@@ -28,7 +28,7 @@ const ABANDONED_MS = 600_000
 const seal = (text) => createHash('sha256').update(text).digest('hex')
 
 /** @param {string} detail */
-const refused = (detail) => Object.assign(new Error(detail), { what: 'storage refused', detail })
+const refused = (detail) => Object.assign(new Error(detail), { code: 'storage refused', detail })
 
 /** @param {any} error @param {...string} codes */
 const isCode = (error, ...codes) => codes.includes(error?.code)
@@ -247,17 +247,17 @@ export class FileStore {
     if (owner === null) return true
     const [pid, id, start, place] = owner.split(' ')
     if (!isGone(+pid, id, start, place, await this.#ageMs(name))) return false
-    const claim = `${name}.${seal(owner).slice(0, 36)}.dead`
+    const entry = `${name}.${seal(owner).slice(0, 36)}.dead`
     try {
-      await this.#withFile(claim, O_WRONLY | O_CREAT | O_EXCL, async () => {})
+      await this.#withFile(entry, O_WRONLY | O_CREAT | O_EXCL, async () => {})
     } catch {
       // Another process is at it, or was killed at it.
-      const left = (await this.#ageMs(claim)) > ABANDONED_MS
-      if (left) await rm(join(this.#folder, claim), { force: true })
+      const left = (await this.#ageMs(entry)) > ABANDONED_MS
+      if (left) await rm(join(this.#folder, entry), { force: true })
       return false
     }
     if ((await this.#read(name)) === owner) await unlink(join(this.#folder, name))
-    await unlink(join(this.#folder, claim))
+    await unlink(join(this.#folder, entry))
     return true
   }
 

@@ -170,5 +170,5 @@ class RealDevices:
                 outcome = await client.maybe_report()
             except ClientRefused:
                 continue
-            if outcome.what == "sent":  # Said again until the next window.
+            if outcome.code == "sent":  # Said again until the next window.
                 self._sent.add((number, outcome.epoch))

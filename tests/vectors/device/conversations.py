@@ -23,11 +23,11 @@ from blendstream.localclient import (
     StateUnreadable,
     forget,
 )
-from blendstream.localclient.conversation import DeviceRequest, Outcome, Response
+from blendstream.localclient.exchange import DeviceRequest, Outcome, Response
 from blendstream.localclient.local_client import _Core, _Parts
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.localclient.support import UnsyncedFiles
-from tests.vectors.device.claims import DAY
+from tests.vectors.device.budget_entries import DAY
 from tests.vectors.device.documents import head_list
 
 HOUR = 3_600
@@ -111,7 +111,7 @@ class Talker:
 
     def record(self, now_s: int, query: str, url: str) -> None:
         self.now_s = now_s
-        what = self._client.record(query, url).what
+        what = self._client.record(query, url).code
         step = {"do": "record", "now_s": now_s, "query": query, "url": url, "outcome": what}
         self.steps.append(step)
 
@@ -126,9 +126,9 @@ class Talker:
         try:
             status = self._client.status()
             names = ("records_held", "epsilon_spent", "delta_spent", "windows_answered")
-            outcome = {"what": "status", **{name: getattr(status, name) for name in names}}
+            outcome = {"code": "status", **{name: getattr(status, name) for name in names}}
         except StateUnreadable:
-            outcome = {"what": "state unreadable"}
+            outcome = {"code": "state unreadable"}
         self.steps.append({"do": "status", "now_s": now_s, "outcome": outcome})
         return outcome
 
@@ -137,20 +137,27 @@ class Talker:
         self.now_s = now_s
         left, said = list(answers), []
         try:
-            step = self._client._talk(at_once=at_once)
+            step = self._client._exchange(at_once=at_once)
             if not isinstance(step, Outcome):
-                talk = step
-                step = self._client._advance(talk, None)  # type: ignore[assignment]
+                exchange = step
+                step = self._client._advance(exchange, None)  # type: ignore[assignment]
                 while isinstance(step, DeviceRequest):
                     answer = left.pop(0)
                     said.append({"request": _request(step), "response": _response(answer)})
-                    step = self._client._advance(talk, answer)  # type: ignore[assignment]
+                    step = self._client._advance(exchange, answer)  # type: ignore[assignment]
             assert isinstance(step, Outcome)
-            outcome = {"what": str(step.what), "epoch": step.epoch, "again_at_s": step.again_at_s}
+            outcome = {
+                "code": str(step.code),
+                "epoch": step.epoch,
+                "next_call_at_s": step.next_call_at_s,
+            }
         except StateUnreadable:
-            outcome = {"what": "state unreadable"}
+            outcome = {"code": "state unreadable"}
         except ClientRefused as refusal:
-            outcome = {"what": _words(type(refusal).__name__), "again_at_s": self._paused_until_s()}
+            outcome = {
+                "code": _words(type(refusal).__name__),
+                "next_call_at_s": self._paused_until_s(),
+            }
             if isinstance(refusal, LimitReached):
                 outcome["free_at_s"] = refusal.free_at_s
         assert not left, (self.name, "not asked for", left)
@@ -162,7 +169,7 @@ class Talker:
                 "outcome": outcome,
             }
         )
-        return str(outcome["what"])
+        return str(outcome["code"])
 
     def _paused_until_s(self) -> int:
         assert self._client._pause is not None

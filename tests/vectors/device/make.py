@@ -9,7 +9,14 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.vectors.device import claims, conversations, documents, mechanisms, searches, texts
+from tests.vectors.device import (
+    budget_entries,
+    conversations,
+    documents,
+    mechanisms,
+    searches,
+    texts,
+)
 
 FOLDER = Path(__file__).parent
 FILES: Mapping[str, Callable[[], dict[str, object]]] = {
@@ -19,7 +26,7 @@ FILES: Mapping[str, Callable[[], dict[str, object]]] = {
     "widths": mechanisms.widths,
     "channels": mechanisms.channels,
     "reports": mechanisms.reports,
-    "budget": claims.vectors,
+    "budget": budget_entries.vectors,
     "conversations": conversations.vectors,
     "search": searches.vectors,
 }

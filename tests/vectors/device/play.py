@@ -263,12 +263,12 @@ def reports(vectors: dict[str, Any]) -> Iterator[Vector]:
 
 
 def budget(vectors: dict[str, Any]) -> Iterator[Vector]:
-    for vector in vectors["claims"]:
+    for vector in vectors["budget_entries"]:
 
         def one(client: Client, vector: Any = vector) -> None:
-            step = {key: vector[key] for key in ("limits", "claims", "claim")}
-            expected = {key: vector.get(key) for key in ("judged", "free_at_s", "spent")}
-            must("the verdict", expected, client.step({"do": "judge claim", **step}))
+            step = {key: vector[key] for key in ("limits", "budget_entries", "entry")}
+            expected = {key: vector.get(key) for key in ("result", "free_at_s", "spent")}
+            must("the verdict", expected, client.step({"do": "check budget entry", **step}))
 
         yield vector["name"], one
 

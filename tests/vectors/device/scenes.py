@@ -1,4 +1,4 @@
-"""The conversations of conversations.json, one function each; its name is the claim."""
+"""The conversations of conversations.json, one function each; its name is the entry."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def a_report_from_the_first_look_to_accepted(new: New) -> Talker:
     document = day(100)
     assert talker.report(NOW, shown(document, **date(NOW - 900))) == "waiting"
     assert talker.report(NOW + 1) == "waiting"
-    drawn_s = talker.steps[-1]["outcome"]["again_at_s"]
+    drawn_s = talker.steps[-1]["outcome"]["next_call_at_s"]
     assert talker.report(drawn_s - 1) == "waiting"
     assert talker.report(drawn_s, shown(document), SENT) == "sent"
     assert talker.report(drawn_s + 1) == "sent"
@@ -87,7 +87,7 @@ def nothing_published_and_servers_that_do_not_answer(new: New) -> Talker:
     more = [answer(302, location="https://other.example/"), answer(429, retry_after="soon"), None]
     for said in [*answers, *more]:
         assert talker.report(now_s, said) == "try later"
-        now_s = talker.steps[-1]["outcome"]["again_at_s"]
+        now_s = talker.steps[-1]["outcome"]["next_call_at_s"]
     assert talker.report(now_s, answer(404)) == "nothing new"
     return talker
 
@@ -211,7 +211,7 @@ def a_list_that_was_exchanged(new: New) -> Talker:
     return talker
 
 
-def turns_of_cohorts(new: New) -> Talker:
+def rotation_of_cohorts(new: New) -> Talker:
     talker = new()
     searched(talker)
     other, own = day(100, cohorts=4), day(101, cohorts=4, epoch=10)
@@ -255,7 +255,7 @@ def the_same_bytes_again_until_they_are_taken(new: New) -> Talker:
         answer(202, '{"verdicts":[{"status":"accepted"},{"status":"retry"}]}'),
     ]
     for said in kept:
-        now_s = talker.steps[-1]["outcome"]["again_at_s"]
+        now_s = talker.steps[-1]["outcome"]["next_call_at_s"]
         assert talker.report(now_s, said) == "try later"
     talker.restart()
     assert talker.report(now_s + 1, SENT) == "sent"
@@ -395,7 +395,7 @@ def opting_in_late_in_the_window(new: New) -> Talker:
     talker = new(opt_in=USER)
     opted_in(talker)
     assert talker.report(START + HOUR, collecting(100)) == "waiting"
-    drawn_s = talker.steps[-1]["outcome"]["again_at_s"]
+    drawn_s = talker.steps[-1]["outcome"]["next_call_at_s"]
     assert END - DAY // 4 <= drawn_s < END
     talker.record(drawn_s, "late", "https://x.example/")
     assert talker.report(drawn_s, None) == "try later"
@@ -420,7 +420,7 @@ def opting_in_for_a_long_window_waits_until_it_is_near(new: New) -> Talker:
     return talker
 
 
-def opting_in_by_turns(new: New) -> Talker:
+def opting_in_by_cohort(new: New) -> Talker:
     talker = new(opt_in=USER)
     opted_in(talker)
     turn = b'{"verdicts":[{"status":"refused","reason":"other_cohort"}]}'
@@ -521,7 +521,7 @@ def a_lost_state_starts_no_second_budget(new: New) -> Talker:
     assert talker.report(NOW + DAY) == "state unreadable"
     talker.restart()
     assert talker.report(NOW + DAY, at_once=True) == "state unreadable"
-    assert talker.status(NOW + DAY)["what"] == "state unreadable"
+    assert talker.status(NOW + DAY)["code"] == "state unreadable"
     return talker
 
 
@@ -558,7 +558,7 @@ def forgetting_leaves_a_state_unreadable(state: str) -> Scene:
     return scene
 
 
-def a_turn_is_kept_across_restarts(new: New) -> Talker:
+def a_cohort_is_kept_across_restarts(new: New) -> Talker:
     talker = new()
     assert talker.report(NOW, shown(day(100, cohorts=4))) == "nothing new"
     talker.restart(dice=(0, 1))
@@ -575,20 +575,20 @@ def a_turn_is_kept_across_restarts(new: New) -> Talker:
     return talker
 
 
-def an_appointment_is_kept_across_restarts(new: New) -> Talker:
+def a_scheduled_send_is_kept_across_restarts(new: New) -> Talker:
     talker = new()
     document = day(100)
     assert talker.report(NOW, shown(document)) == "waiting"
-    drawn_s = talker.steps[-1]["outcome"]["again_at_s"]
+    drawn_s = talker.steps[-1]["outcome"]["next_call_at_s"]
     talker.restart(dice=(0, 1))
     assert talker.report(NOW + 1) == "waiting"
-    assert talker.steps[-1]["outcome"]["again_at_s"] == drawn_s
+    assert talker.steps[-1]["outcome"]["next_call_at_s"] == drawn_s
     talker.restart(dice=(3, 4))
     assert talker.report(drawn_s, shown(document), SENT) == "sent"
     return talker
 
 
-def a_missed_appointment_is_not_drawn_again_after_a_restart(new: New) -> Talker:
+def a_missed_scheduled_send_is_not_drawn_again_after_a_restart(new: New) -> Talker:
     talker = new(limits={"max_wait_s": HOUR}, dice=(999, 1000))
     document = day(100)
     assert talker.report(NOW, shown(document)) == "waiting"
@@ -597,14 +597,14 @@ def a_missed_appointment_is_not_drawn_again_after_a_restart(new: New) -> Talker:
     return talker
 
 
-def an_appointment_to_opt_in_is_kept_across_restarts(new: New) -> Talker:
+def a_scheduled_opt_in_is_kept_across_restarts(new: New) -> Talker:
     talker = new(opt_in=USER)
     opted_in(talker)
     assert talker.report(START + HOUR, collecting(100)) == "waiting"
-    drawn_s = talker.steps[-1]["outcome"]["again_at_s"]
+    drawn_s = talker.steps[-1]["outcome"]["next_call_at_s"]
     talker.restart(USER, dice=(0, 1))
     assert talker.report(START + 2 * HOUR) == "waiting"
-    assert talker.steps[-1]["outcome"]["again_at_s"] == drawn_s
+    assert talker.steps[-1]["outcome"]["next_call_at_s"] == drawn_s
     assert talker.report(drawn_s, SENT) == "sent"
     return talker
 
@@ -702,7 +702,7 @@ def a_server_that_is_away_has_a_short_pause_again_after_a_restart(new: New) -> T
         now_s = NOW
         for _ in range(3):
             assert talker.report(now_s, None) == "try later"
-            pauses.append(talker.steps[-1]["outcome"]["again_at_s"] - now_s)
+            pauses.append(talker.steps[-1]["outcome"]["next_call_at_s"] - now_s)
             now_s += pauses[-1]
         talker.restart()
     assert pauses == [30, 60, 120] * 2
@@ -740,7 +740,7 @@ def what_retry_after_may_say(new: New) -> Talker:
     }
     for said, pause_s in pauses.items():
         assert talker.report(NOW, answer(503, retry_after=said)) == "try later"
-        assert talker.steps[-1]["outcome"]["again_at_s"] == NOW + pause_s, said
+        assert talker.steps[-1]["outcome"]["next_call_at_s"] == NOW + pause_s, said
         talker.restart()
     return talker
 
@@ -831,7 +831,7 @@ def the_last_quarter_of_a_window_is_rounded_down(new: New) -> Talker:
     talker = new(opt_in=USER, dice=(0, 1))
     said = collecting(100, window_end_s=END + 3)
     assert talker.report(START + HOUR, said) == "waiting"
-    assert talker.steps[-1]["outcome"]["again_at_s"] == END + 3 - 86_403 // 4
+    assert talker.steps[-1]["outcome"]["next_call_at_s"] == END + 3 - 86_403 // 4
     return talker
 
 
@@ -852,7 +852,7 @@ def a_list_that_is_not_found_by_its_id(new: New) -> Talker:
     return talker
 
 
-def opting_in_claims_up_to_now(new: New) -> Talker:
+def opting_in_covers_up_to_now(new: New) -> Talker:
     talker = new(opt_in=USER)
     opted_in(talker)
     assert talker.report(START + HOUR, collecting(100), SENT, at_once=True) == "sent"
@@ -883,7 +883,7 @@ SCENES: list[Scene] = [
     malformed_and_too_large,
     a_wrong_clock,
     a_list_that_was_exchanged,
-    turns_of_cohorts,
+    rotation_of_cohorts,
     a_window_passed_over_is_not_asked_about_again,
     a_list_that_asks_about_nothing,
     the_same_bytes_again_until_they_are_taken,
@@ -898,7 +898,7 @@ SCENES: list[Scene] = [
     opting_in_late_in_the_window,
     opting_in_with_other_dice,
     opting_in_for_a_long_window_waits_until_it_is_near,
-    opting_in_by_turns,
+    opting_in_by_cohort,
     opting_in_without_searches_says_so,
     *OPT_IN_REFUSED,
     opting_in_when_no_epoch_collects,
@@ -910,10 +910,10 @@ SCENES: list[Scene] = [
     a_state_lost_before_the_first_report_is_missed_too,
     a_damaged_state_stops_all_spending,
     *(forgetting_leaves_a_state_unreadable(state) for state in ("lost", "damaged")),
-    a_turn_is_kept_across_restarts,
-    an_appointment_is_kept_across_restarts,
-    a_missed_appointment_is_not_drawn_again_after_a_restart,
-    an_appointment_to_opt_in_is_kept_across_restarts,
+    a_cohort_is_kept_across_restarts,
+    a_scheduled_send_is_kept_across_restarts,
+    a_missed_scheduled_send_is_not_drawn_again_after_a_restart,
+    a_scheduled_opt_in_is_kept_across_restarts,
     reported_records_are_forgotten,
     records_of_windows_passed_over_are_forgotten,
     records_sent_by_opting_in_are_forgotten_and_later_ones_stay,
@@ -933,5 +933,5 @@ SCENES: list[Scene] = [
     the_last_quarter_of_a_window_is_rounded_down,
     a_record_of_a_listed_query_counts_for_the_query,
     a_list_that_is_not_found_by_its_id,
-    opting_in_claims_up_to_now,
+    opting_in_covers_up_to_now,
 ]

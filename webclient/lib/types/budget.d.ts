@@ -1,23 +1,23 @@
 /** @param {GivenLimits} given @returns {Limits} */
 export function checkedLimits(given: GivenLimits): Limits;
-/** @typedef {{what: string, detail: string, freeAtS?: number}} Refusal */
-/** Why the claim's window or time does not come after what was answered last; null if it does.
- * @param {Claim[]} claims @param {Claim} claim @returns {Refusal | null} */
-export function checkFollows(claims: Claim[], claim: Claim): Refusal | null;
-/** Why this claim may not be added now; null if it may.
- * @param {Claim[]} claims @param {Claim} claim @param {Limits} limits @returns {Refusal | null} */
-export function checkClaim(claims: Claim[], claim: Claim, limits: Limits): Refusal | null;
-/** @param {Claim[]} claims @param {Claim} claim @param {Limits} limits @returns {Claim[]} */
-export function withClaim(claims: Claim[], claim: Claim, limits: Limits): Claim[];
-export function spent(claims: Claim[], limits: Limits, nowS: number): number[];
+/** @typedef {{code: string, detail: string, freeAtS?: number}} Refusal */
+/** Returns why the entry's window or time does not follow the last entry's; null if it does.
+ * @param {BudgetEntry[]} entries @param {BudgetEntry} entry @returns {Refusal | null} */
+export function checkFollows(entries: BudgetEntry[], entry: BudgetEntry): Refusal | null;
+/** Returns why this entry may not be added now; null if it may.
+ * @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {Refusal | null} */
+export function checkEntry(entries: BudgetEntry[], entry: BudgetEntry, limits: Limits): Refusal | null;
+/** @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {BudgetEntry[]} */
+export function addEntry(entries: BudgetEntry[], entry: BudgetEntry, limits: Limits): BudgetEntry[];
+export function totalSpent(entries: BudgetEntry[], limits: Limits, nowS: number): number[];
 export type Refusal = {
-    what: string;
+    code: string;
     detail: string;
     freeAtS?: number;
 };
 /**
  * ε and δ are for data that differ in the values of one person's records (replace-one). The first
- * five have no default: a budget that nobody chose is nobody's promise.
+ * five have no default: no budget without somebody's choice.
  */
 export type GivenLimits = {
     epsilonPerReport: number;
@@ -39,7 +39,7 @@ export type GivenLimits = {
 };
 export type Limits = Required<GivenLimits>;
 export type Mode = "report" | "opt-in";
-export type Claim = {
+export type BudgetEntry = {
     mode: Mode;
     epoch: number;
     subject: string;

@@ -16,9 +16,9 @@ export class Device {
     }, parts?: Parts);
     /** Keep what was searched for and clicked, on this device, until its window is answered.
      * @param {string} query @param {string} url
-     * @returns {Promise<{what: 'kept' | 'text refused' | 'storage refused', detail: string}>} */
+     * @returns {Promise<{code: 'kept' | 'text refused' | 'storage refused', detail: string}>} */
     record(query: string, url: string): Promise<{
-        what: "kept" | "text refused" | "storage refused";
+        code: "kept" | "text refused" | "storage refused";
         detail: string;
     }>;
     /** Remove all raw records, and opt-in records not yet sent. What was spent stays spent.
@@ -26,7 +26,7 @@ export class Device {
     forget(): Promise<Outcome>;
     /** What is on the device and what was spent in the period that ends now. */
     status(): Promise<Outcome | {
-        what: "status";
+        code: "status";
         recordsHeld: number;
         epsilonSpent: number;
         deltaSpent: number;
@@ -36,14 +36,14 @@ export class Device {
         unsentEpoch: number | null;
     }>;
     /** Do what is due, if anything. Call it at times that do not depend on searches. `atOnce` does
-     * not wait for the appointed time: for trying it out by hand.
+     * not wait for the scheduled time: for tests by hand.
      * @param {{atOnce?: boolean}} [how] @returns {Promise<Outcome>} */
     maybeReport({ atOnce }?: {
         atOnce?: boolean;
     }): Promise<Outcome>;
     #private;
 }
-export type Claim = import("./budget.js").Claim;
+export type BudgetEntry = import("./budget.js").BudgetEntry;
 export type GivenLimits = import("./budget.js").GivenLimits;
 export type Limits = import("./budget.js").Limits;
 export type Mode = import("./budget.js").Mode;
@@ -55,41 +55,41 @@ export type TimedRecord = import("./stores.js").TimedRecord;
  * "nothing new": no window to answer. "try later": the server was away or busy. "refused by
  * server", "expired": not counted, and still spent. The others: nothing was spent or sent.
  */
-export type What = "sent" | "waiting" | "nothing new" | "try later" | "refused by server" | "expired" | "head list refused" | "clock wrong" | "limit reached" | "state unreadable" | "storage refused";
+export type ResultCode = "sent" | "waiting" | "nothing new" | "try later" | "refused by server" | "expired" | "head list refused" | "clock wrong" | "limit reached" | "state unreadable" | "storage refused";
 /**
- * `againAtS`: calling earlier changes nothing. `detail` holds nothing of records or servers.
+ * `nextCallAtS`: calling earlier changes nothing. `detail` holds nothing of records or servers.
  */
 export type Outcome = {
-    what: What;
+    code: ResultCode;
     epoch: number | null;
-    againAtS: number;
+    nextCallAtS: number;
     detail: string;
     freeAtS?: number;
 };
-export type Appointment = {
+export type ScheduledSend = {
     mode: Mode;
     epoch: number;
     subject: string;
     window_start_s: number;
     window_end_s: number;
     records: number;
-    act_at_s: number;
+    send_at_s: number;
     until_s: number;
 };
-export type Outgoing = {
+export type PendingSubmission = {
     mode: Mode;
     epoch: number;
     body: string;
     until_s: number;
 };
 export type State = {
-    version: 1;
+    version: 2;
     revision: number;
     cohorts: number;
     cohort: number;
-    claims: Claim[];
-    appointment: Appointment | null;
-    outgoing: Outgoing | null;
+    budget_entries: BudgetEntry[];
+    scheduled_send: ScheduledSend | null;
+    pending: PendingSubmission | null;
     forget_before_s: number;
 };
 export type Loaded = {

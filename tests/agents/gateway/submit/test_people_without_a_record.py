@@ -13,7 +13,7 @@ import pytest
 
 from blendstream.agents.gateway.state.submission_targets import OptinTargets
 from blendstream.agents.worker.entry_checks import judge_optin_records
-from blendstream.localclient import LocalClient, OptIn, What
+from blendstream.localclient import LocalClient, OptIn, ResultCode
 from blendstream.localclient.local_client import _Parts
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.names import OptinSubgroup
@@ -66,9 +66,9 @@ def sent_by_a_device(folder, searches, *, records_per_user=1):
     for search in searches:
         client.record(*search)
     waiting = client.maybe_report()
-    assert waiting.what is What.WAITING
-    clock.now_s = waiting.again_at_s
-    assert client.maybe_report().what is What.SENT
+    assert waiting.code is ResultCode.WAITING
+    clock.now_s = waiting.next_call_at_s
+    assert client.maybe_report().code is ResultCode.SENT
     [(at_s, body)] = posted
     return at_s, body
 

@@ -31,10 +31,10 @@ from blendstream.localclient import (
     StateUnreadable,
     forget,
 )
-from blendstream.localclient.budget import spent, within_limits
-from blendstream.localclient.conversation import DeviceRequest, Outcome, Response
+from blendstream.localclient.budget import check_entry, total_spent
+from blendstream.localclient.exchange import DeviceRequest, Outcome, Response
 from blendstream.localclient.local_client import _Core, _Parts
-from blendstream.localclient.state import Claim, Mode, State
+from blendstream.localclient.state import BudgetEntry, Mode, State
 from blendstream.localclient.store import draw_for_answers
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.submissions import write_report
@@ -117,18 +117,18 @@ def written_report(step: dict[str, Any]) -> str:
 def judged(step: dict[str, Any]) -> dict[str, Any]:
     limits = Limits(**step["limits"])
     *earlier, new = (
-        Claim(**{**claim, "mode": Mode(claim["mode"])})
-        for claim in (*step["claims"], step["claim"])
+        BudgetEntry(**{**entry, "mode": Mode(entry["mode"])})
+        for entry in (*step["budget_entries"], step["entry"])
     )
-    state = State(claims=tuple(earlier))
-    already = [float(part) for part in spent(state, limits, new.at_s)]
+    state = State(budget_entries=tuple(earlier))
+    already = [float(part) for part in total_spent(state, limits, new.at_s)]
     verdict, free_at_s = "allowed", None
     try:
-        within_limits(state, new, limits)
+        check_entry(state, new, limits)
     except ClientRefused as refusal:
         verdict = words(type(refusal).__name__)
         free_at_s = refusal.free_at_s if isinstance(refusal, LimitReached) else None
-    return {"judged": verdict, "free_at_s": free_at_s, "spent": already}
+    return {"result": verdict, "free_at_s": free_at_s, "spent": already}
 
 
 def search(step: dict[str, Any]) -> dict[str, Any] | None:
@@ -186,28 +186,28 @@ class Life:
         try:
             core = self.core or self._made()
             if step["do"] == "record":
-                return str(core.record(step["query"], step["url"]).what)
+                return str(core.record(step["query"], step["url"]).code)
             if step["do"] == "status":
                 status = core.status()
                 names = ("records_held", "epsilon_spent", "delta_spent", "windows_answered")
-                return {"what": "status", **{name: getattr(status, name) for name in names}}
+                return {"code": "status", **{name: getattr(status, name) for name in names}}
             return self._report(core, at_once=step["do"] == "report now")
         except ClientRefused as refusal:
             return {
-                "what": words(type(refusal).__name__),
-                "again_at_s": self.core and self.core._pause and self.core._pause.until_s,
+                "code": words(type(refusal).__name__),
+                "next_call_at_s": self.core and self.core._pause and self.core._pause.until_s,
                 "free_at_s": getattr(refusal, "free_at_s", None),
             }
 
     def _report(self, core: _Core, *, at_once: bool) -> dict[str, Any]:
-        talk = core._talk(at_once=at_once)
-        if not isinstance(talk, Outcome):
-            end = core._advance(talk, None)
+        exchange = core._exchange(at_once=at_once)
+        if not isinstance(exchange, Outcome):
+            end = core._advance(exchange, None)
             while isinstance(end, DeviceRequest):
-                end = core._advance(talk, _exchanged(end))
+                end = core._advance(exchange, _exchanged(end))
         else:
-            end = talk
-        return {"what": str(end.what), "epoch": end.epoch, "again_at_s": end.again_at_s}
+            end = exchange
+        return {"code": str(end.code), "epoch": end.epoch, "next_call_at_s": end.next_call_at_s}
 
 
 def _exchanged(request: DeviceRequest) -> Response | None:
@@ -243,7 +243,7 @@ def main() -> None:
                 result = randomizer(step).answer(step["held"], Draws())
             case "write report":
                 result = written_report(step)
-            case "judge claim":
+            case "check budget entry":
                 result = judged(step)
             case "search":
                 result = search(step)

@@ -1,7 +1,7 @@
 // webclient as a program that tests/vectors/device/play.py runs: JSON lines in and out.
 import { openSync, readFileSync, readSync, unlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { checkClaim, checkedLimits, spent } from '../../../../webclient/src/budget.js'
+import { checkEntry, checkedLimits, totalSpent } from '../../../../webclient/src/budget.js'
 import { Device } from '../../../../webclient/src/device.js'
 import { cellsOf, idOf, readHeadList } from '../../../../webclient/src/document.js'
 import { FileStore } from '../../../../webclient/src/file-store.js'
@@ -92,12 +92,12 @@ const steps = {
     const { cells, randomizer } = built(step)
     return makeReport(step.head_list, step.held, step.randomizer, cells, randomizer, dice)
   },
-  'judge claim': ({ limits: given, claims, claim }) => {
+  'check budget entry': ({ limits: given, budget_entries, entry }) => {
     const limits = checkedLimits(camel(given))
-    const refusal = checkClaim(claims, claim, limits)
-    const already = spent(claims, limits, claim.at_s)
-    const [judged, free_at_s] = [refusal?.what ?? 'allowed', refusal?.freeAtS ?? null]
-    return { judged, free_at_s, spent: already }
+    const refusal = checkEntry(budget_entries, entry, limits)
+    const already = totalSpent(budget_entries, limits, entry.at_s)
+    const [result, free_at_s] = [refusal?.code ?? 'allowed', refusal?.freeAtS ?? null]
+    return { result, free_at_s, spent: already }
   },
   search: ({ text, filtered, search, complete, trends }) => {
     const result = PublishedResult.read(text, filtered)
@@ -122,20 +122,20 @@ const steps = {
     device = new Device({ ...options, optIn }, { clock: () => nowS + 0.5, dice })
     return null
   },
-  record: async ({ query, url }) => (await device.record(query, url)).what,
+  record: async ({ query, url }) => (await device.record(query, url)).code,
   forget: async () => {
     await device.forget()
     return null
   },
   status: async () => {
-    const { what, recordsHeld, epsilonSpent, deltaSpent, windowsAnswered } = await device.status()
+    const { code, recordsHeld, epsilonSpent, deltaSpent, windowsAnswered } = await device.status()
     const spent = { epsilon_spent: epsilonSpent, delta_spent: deltaSpent }
-    return { what, records_held: recordsHeld, ...spent, windows_answered: windowsAnswered }
+    return { code, records_held: recordsHeld, ...spent, windows_answered: windowsAnswered }
   },
 }
 const report = (atOnce) => async () => {
-  const { what, epoch, againAtS, freeAtS } = await device.maybeReport({ atOnce })
-  return { what, epoch, again_at_s: againAtS, free_at_s: freeAtS }
+  const { code, epoch, nextCallAtS, freeAtS } = await device.maybeReport({ atOnce })
+  return { code, epoch, next_call_at_s: nextCallAtS, free_at_s: freeAtS }
 }
 steps.report = report(false)
 steps['report now'] = report(true)

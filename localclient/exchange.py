@@ -1,8 +1,8 @@
-"""One talk with the server, without a network: requests out, responses in, an outcome at the end.
+"""Types of one exchange with the server: requests, responses, the outcome of a call.
 
-The logic of the client is written once, as generators that yield a `DeviceRequest` and are sent
-back a `Response` (or `None` when there was no answer). `localclient.local_client` drives them over
-HTTP, with and without asyncio.
+The client's logic is written once, as generators that yield a `DeviceRequest` and are sent a
+`Response` (`None` if the server did not answer). `localclient.http_transport` runs them over HTTP,
+with and without asyncio.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = [
     "BackOff",
     "Context",
     "DeviceRequest",
+    "Exchange",
     "Outcome",
-    "Recorded",
+    "RecordResult",
     "Response",
-    "Talk",
-    "What",
+    "ResultCode",
     "check_clock",
 ]
 
-#: Answers that are not head lists are a few numbers.
+#: Responses that are no head lists contain a few numbers.
 _SMALL_BODY_BYTES = 1 << 20
 _HTTP_DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """What to ask of the server, and how many bytes of its answer to read."""
+    """An HTTP request to the server, with the maximum size of its response."""
 
     method: str
     path: str
@@ -45,16 +45,15 @@ class DeviceRequest:
     max_bytes: int = _SMALL_BODY_BYTES
 
     def __repr__(self) -> str:
-        """Without headers and body, which may hold a token and a person's records."""
+        """Leave out headers and body, which may contain a token and a person's records."""
         return f"Request({self.method} {self.path})"
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What the server answered; header names in lower case.
+    """The server's response, with header names in lower case.
 
-    `body` is empty, and `too_large` says so, when there was more of it than the request's
-    `max_bytes`.
+    `too_large`: the body was longer than the request's `max_bytes`; `body` is then empty.
     """
 
     status: int
@@ -63,50 +62,51 @@ class Response:
     too_large: bool = False
 
     def __repr__(self) -> str:
-        """Leaves out what the server wrote."""
+        """Leave out everything that the server wrote."""
         return f"Response({self.status}, {len(self.body)} bytes)"
 
 
-class What(StrEnum):
+class ResultCode(StrEnum):
     """The result of a call."""
 
-    KEPT = "kept"  # a search is on this device
-    TEXT_REFUSED = "text refused"  # what was typed cannot be a record; nothing was kept
+    KEPT = "kept"  # the device stored the search
+    TEXT_REFUSED = "text refused"  # the text cannot be a record; the device stored nothing
 
-    SENT = "sent"  # the server has accepted this window's report or records
-    WAITING = "waiting"  # an appointment in the reporting window has been drawn
-    NOTHING_NEW = "nothing new"  # no window to answer now
-    TRY_LATER = "try later"  # the server did not answer or is busy; the bytes are kept
-    REFUSED_BY_SERVER = "refused by server"  # sent, refused for good, and still spent
-    EXPIRED = "expired"  # it could not be delivered in time, and is still spent
+    SENT = "sent"  # the server accepted this window's report or records
+    WAITING = "waiting"  # a time in the reporting window is drawn
+    NOTHING_NEW = "nothing new"  # there is no window to answer now
+    TRY_LATER = "try later"  # the server did not answer or is busy; the bytes stay stored
+    REFUSED_BY_SERVER = "refused by server"  # sent, refused permanently, and still spent
+    EXPIRED = "expired"  # not delivered in time, and still spent
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """Whether a search was kept: `what` is KEPT or TEXT_REFUSED. `detail` quotes none of it."""
+class RecordResult:
+    """The result of storing a search: KEPT or TEXT_REFUSED. `detail` contains none of its text."""
 
-    what: What
+    code: ResultCode
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a call, for which epoch, and when calling again can change anything.
+    """The result of a call, its epoch, and the earliest time at which another call can change it.
 
-    `detail` is a sentence for people; it contains nothing from records or from the server.
+    `detail` is a sentence for people. It contains no record, and of the server only the sentence
+    with which a gateway refused a token.
     """
 
-    what: What
+    code: ResultCode
     epoch: int | None
-    again_at_s: int
+    next_call_at_s: int
     detail: str
 
 
-Talk = Generator[DeviceRequest, Response | None, Outcome]
+Exchange = Generator[DeviceRequest, Response | None, Outcome]
 
 
 class BackOff:
-    """When to ask again: later after each failure, at random so that devices spread out.
+    """Computes the time of the next request: exponential back-off with random jitter.
 
     Pauses grow from a 120th of the longest pause, which is an hour, or the shortest window that the
     device accepts if that is less: longer would miss windows, shorter would flood a server that has
@@ -119,14 +119,14 @@ class BackOff:
         self._failures = 0
 
     def after_failure(self, now_s: int, response: Response | None) -> int:
-        """Not before this second: what Retry-After says, else twice as long as last time."""
+        """Return the earliest retry after a failure: doubled pause, at least Retry-After."""
         first_s = max(1, self._longest_s // 120)
         pause_s = self._about(min(self._longest_s, first_s << min(self._failures, 20)))
         self._failures += 1
         return now_s + max(pause_s, min(_retry_after_s(response), 3_600))
 
     def after_answer(self, now_s: int) -> int:
-        """When to look for something new, after the server answered."""
+        """Return the time of the next request after the server answered."""
         self._failures = 0
         return now_s + self._about(self._longest_s)
 
@@ -136,7 +136,7 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every talk needs: the device's own folder, limits, clock and dice."""
+    """The device's storage, limits, clock and random source, for one exchange."""
 
     store: Store
     limits: Limits
@@ -145,43 +145,45 @@ class Context:
     back_off: BackOff
 
     def now_s(self) -> int:
-        """The device's clock, in whole seconds since 1970."""
+        """Return the device's time in whole seconds since 1970."""
         return int(self.clock())
 
     def try_later(self, epoch: int | None, response: Response | None) -> Outcome:
-        """The outcome when the server was away or busy, or another server answered."""
-        again_at_s = self.back_off.after_failure(self.now_s(), response)
+        """Return the outcome for a server that is unavailable or busy, or not the gateway."""
+        next_call_at_s = self.back_off.after_failure(self.now_s(), response)
         did = "did not answer" if response is None else f"answered {response.status}"
-        return Outcome(What.TRY_LATER, epoch, again_at_s, f"the server {did}; trying again later")
+        return Outcome(
+            ResultCode.TRY_LATER, epoch, next_call_at_s, f"the server {did}; trying again later"
+        )
 
     def nothing_new(self, epoch: int | None, detail: str) -> Outcome:
-        """The outcome when there is no window to answer now."""
-        return self.settled(What.NOTHING_NEW, epoch, detail)
+        """Return the outcome for an epoch without a window to answer now."""
+        return self.finished(ResultCode.NOTHING_NEW, epoch, detail)
 
-    def settled(self, what: What, epoch: int | None, detail: str) -> Outcome:
-        """The outcome when this epoch needs nothing more from this device."""
-        return Outcome(what, epoch, self.back_off.after_answer(self.now_s()), detail)
+    def finished(self, code: ResultCode, epoch: int | None, detail: str) -> Outcome:
+        """Return the outcome for an epoch that needs nothing more from this device."""
+        return Outcome(code, epoch, self.back_off.after_answer(self.now_s()), detail)
 
 
 def check_clock(response: Response, now_s: int, limits: Limits) -> None:
-    """Raise `ClockWrong` when the server's Date and the device's clock are far apart.
+    """Raise `ClockWrong` if the server's `Date` differs too much from the device's clock.
 
-    A hostile server can only make a device refuse with this, never make it report. A date in
-    another form than HTTP's own is no date: clients in other languages would read others.
+    With a false `Date` a hostile server can only stop a device from reporting. Only HTTP's own
+    date format counts, because clients in other languages would parse other formats differently.
     """
     from email.utils import parsedate_to_datetime  # noqa: PLC0415  # a fifth of the import's time
 
-    told = response.headers.get("date", "")
-    if not _HTTP_DATE.fullmatch(told):
+    date = response.headers.get("date", "")
+    if not _HTTP_DATE.fullmatch(date):
         return
     try:
-        server_s = int(parsedate_to_datetime(told).timestamp())
+        server_s = int(parsedate_to_datetime(date).timestamp())
     except (ValueError, OverflowError):
         return
     if abs(server_s - now_s) > limits.max_clock_skew_s:
         raise ClockWrong(
             f"the device's clock must be within {limits.max_clock_skew_s} s of the server's, but "
-            f"it says {now_s} where the server says {server_s} (seconds since 1970). "
+            f"it is {now_s} and the server's is {server_s} (seconds since 1970). "
             "Set the device's clock; the client tries again when called."
         )
 
