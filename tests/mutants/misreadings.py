@@ -463,6 +463,18 @@ MISREADINGS = (
         "conversations: opting in late in the window",
     ),
     Misreading(
+        "opting in after the window covers up to now",
+        (
+            "min(window.window_end_s, max(window.window_start_s, now_s) + 1),",
+            "max(window.window_start_s, now_s) + 1,",
+        ),
+        (
+            "window_end_s: randomizer ? window_end_s : Math.min(window_end_s, soonS),",
+            "window_end_s: randomizer ? window_end_s : soonS,",
+        ),
+        "conversations: opting in after the window covers only the window",
+    ),
+    Misreading(
         "opting in covers the whole window",
         (
             "min(window.window_end_s, max(window.window_start_s, now_s) + 1),",

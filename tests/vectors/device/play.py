@@ -325,7 +325,7 @@ def converse(client: Client, vector: dict[str, Any]) -> None:
                     continue
                 asked = {k: v for k, v in step.items() if k not in ("exchanges", "outcome")}
                 exchanges = step.get("exchanges", ())
-                found = client.step({**asked, "limits": vector["limits"]}, draw, exchanges)
+                found = client.step({**asked, "limits": life["limits"]}, draw, exchanges)
                 expected = step.get("outcome")
                 if isinstance(expected, dict) and isinstance(found, dict):
                     found = {key: found.get(key) for key in expected}

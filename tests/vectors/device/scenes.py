@@ -827,6 +827,36 @@ def opting_in_at_the_very_end(new: New) -> Talker:
     return talker
 
 
+def opting_in_after_the_window_covers_only_the_window(new: New) -> Talker:
+    talker = new(opt_in=USER)
+    assert talker.report(END + 60, collecting(100), SENT, at_once=True) == "sent"
+    # The next window begins where the entry ends, not a minute later.
+    said = collecting(101, optin_until_s=END + DAY)
+    assert talker.report(END + 120, said, SENT, at_once=True) == "sent"
+    return talker
+
+
+def waiting_neither_counts_nor_forgets_a_failure(new: New) -> Talker:
+    talker = new()
+    document = day(100)
+    assert talker.report(NOW, None) == "try later"
+    assert talker.report(NOW + 30, shown(document)) == "waiting"
+    now_s = talker.steps[-1]["outcome"]["next_call_at_s"]
+    assert talker.report(now_s, shown(document), None) == "try later"
+    assert talker.steps[-1]["outcome"]["next_call_at_s"] == now_s + 45
+    return talker
+
+
+def a_missed_send_has_a_new_end(new: New) -> Talker:
+    """Found by the list's id, and not by another look, while it lasts."""
+    talker = new(dice=(999, 1_000), limits={"max_wait_s": HOUR})
+    document = day(100)
+    assert talker.report(NOW, shown(document)) == "waiting"
+    assert talker.report(NOW + 2 * HOUR, shown(document), None) == "try later"
+    assert talker.report(NOW + 3 * HOUR - 1, shown(document), SENT) == "sent"
+    return talker
+
+
 def the_last_quarter_of_a_window_is_rounded_down(new: New) -> Talker:
     talker = new(opt_in=USER, dice=(0, 1))
     said = collecting(100, window_end_s=END + 3)
@@ -934,4 +964,7 @@ SCENES: list[Scene] = [
     a_record_of_a_listed_query_counts_for_the_query,
     a_list_that_is_not_found_by_its_id,
     opting_in_covers_up_to_now,
+    opting_in_after_the_window_covers_only_the_window,
+    waiting_neither_counts_nor_forgets_a_failure,
+    a_missed_send_has_a_new_end,
 ]
