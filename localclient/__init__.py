@@ -7,6 +7,7 @@ if __name__ != "blendstream.localclient":
     )
 
 from blendstream.blender.values.errors import ParameterError
+from blendstream.localclient.dry_run import DryRun, dry_run
 from blendstream.localclient.errors import (
     ClientRefused,
     ClockWrong,
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncLocalClient",
     "ClientRefused",
     "ClockWrong",
+    "DryRun",
     "HeadListRefused",
     "LimitReached",
     "Limits",
@@ -46,5 +48,6 @@ __all__ = [
     "StateUnreadable",
     "Status",
     "StorageRefused",
+    "dry_run",
     "forget",
 ]

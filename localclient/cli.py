@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blendstream.blender.values.errors import BlenderError
+from blendstream.localclient.dry_run import dry_run
 from blendstream.localclient.exchange import ResultCode
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient, Status, forget
@@ -89,6 +90,8 @@ def _report(chosen: argparse.Namespace) -> int:
     if chosen.opt_in_user is not None:
         # From the environment, because every user of a machine can see command lines.
         opt_in = OptIn(chosen.opt_in_user, os.environ.get("LOCALCLIENT_TOKEN", ""))
+    if chosen.dry_run:
+        return _dry_run(chosen, opt_in)
     client = _client(chosen, chosen.server, opt_in)
     outcome = client.report_now() if chosen.now else client.maybe_report()
     epoch = "" if outcome.epoch is None else f" (epoch {outcome.epoch})"
@@ -96,6 +99,30 @@ def _report(chosen: argparse.Namespace) -> int:
     if not chosen.now:
         print(f"Call again at {_local(outcome.next_call_at_s)} or later, or add --now.")
     print(f"Spent in {chosen.period_days} days: {_spent(client.status())}.")
+    return 0
+
+
+def _dry_run(chosen: argparse.Namespace, opt_in: OptIn | None) -> int:
+    run = dry_run(chosen.server, _folder(chosen), _limits(chosen), opt_in=opt_in)
+    print("Dry run: nothing is sent or spent, and nothing on this device changes.")
+    print(f"Asked the server for {', '.join(run.asked) or 'nothing'}.")
+    epoch = "" if run.epoch is None else f" about epoch {run.epoch}"
+    if run.outcome is not None:
+        print(f"A report now would end with {run.outcome.code}: {run.outcome.detail}.")
+        return 0
+    print(f"A report now would POST {len(run.body.encode())} bytes to {run.path}{epoch}:")
+    print(f"  {run.body}")
+    if not run.asked:
+        print("These bytes were written and paid for before; they are sent as they are.")
+        return 0
+    searches = _count(run.searches, "search", "searches")
+    cost = f"epsilon {run.epsilon:g}, delta {run.delta:g}"
+    print(f"It is about {searches} of its window, and would spend {cost}.")
+    if opt_in is None:
+        print(
+            "Show it to nobody. A real report has other random numbers, and this one was not "
+            "paid for: several of them tell more than the budget allows."
+        )
     return 0
 
 
@@ -151,7 +178,11 @@ def _forget(chosen: argparse.Namespace) -> int:
 def _client(
     chosen: argparse.Namespace, server: str = _NOWHERE, opt_in: OptIn | None = None
 ) -> LocalClient:
-    limits = Limits(
+    return LocalClient(server, _folder(chosen), _limits(chosen), opt_in=opt_in)
+
+
+def _limits(chosen: argparse.Namespace) -> Limits:
+    return Limits(
         epsilon_per_report=getattr(chosen, "epsilon", 1.0),
         delta_per_report=getattr(chosen, "delta", 0.0),
         epsilon_per_period=getattr(chosen, "period_epsilon", 1.0),
@@ -159,7 +190,6 @@ def _client(
         period_s=chosen.period_days * 86_400,
         min_window_s=getattr(chosen, "min_window_s", 3_600),
     )
-    return LocalClient(server, _folder(chosen), limits, opt_in=opt_in)
 
 
 def _folder(chosen: argparse.Namespace) -> Path:
@@ -230,6 +260,11 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--period-epsilon", type=float, required=True, help="most per period")
     report.add_argument("--period-delta", type=float, default=0.0, help="default 0")
     report.add_argument("--min-window-s", type=int, default=3_600, help="shortest window accepted")
+    report.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show what a report now would send; send, spend and change nothing",
+    )
     report.add_argument("--now", action="store_true", help="do not wait for the drawn time")
     report.add_argument(
         "--opt-in-user",

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from blendstream.localclient.errors import StorageRefused
 
-__all__ = ["Files"]
+__all__ = ["KEPT", "Files"]
 
 #: The files, without the lock. Each is written under `_new` of its name first, and then renamed.
-_KEPT = ("state", "begun", "records")
+KEPT = ("state", "begun", "records")
 #: Never through a link, and never waiting for a planted pipe's other end.
 _CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -131,7 +131,7 @@ class Files:
         try:
             # One that holds others' files may be wide on purpose; closing it would shut them out.
             wide = os.fstat(handle).st_mode & 0o077
-            own = wide and set(os.listdir(handle)) <= {"lock", *_KEPT, *map(_new, _KEPT)}
+            own = wide and set(os.listdir(handle)) <= {"lock", *KEPT, *map(_new, KEPT)}
             _make_private(handle, "the client's folder", 0o700, narrow=bool(own))
         finally:
             os.close(handle)
@@ -157,7 +157,7 @@ class Files:
     def _remove_leftovers(self) -> None:
         """Writers hold the lock, as we do now: half-written files are of a process that ended."""
         removed = False
-        for name in map(_new, _KEPT):
+        for name in map(_new, KEPT):
             with suppress(FileNotFoundError):
                 (self.folder / name).unlink()
                 removed = True

@@ -101,7 +101,8 @@ sub forget_before ($second) {
 sub report ($step) {
     my ($now, $due) = ($step->{now_s}, $step->{do} eq "report now");
     return { code => "state unreadable", epoch => undef } if !$state;
-    my $pausing = $last->{outcome} && $now >= $last->{now_s} && $now < $last->{outcome}{next_call_at_s};
+    my $pausing = $last->{outcome} && $now >= $last->{now_s}
+      && $now < $last->{outcome}{next_call_at_s};
     return $last->{outcome} if $pausing && !$due;
     store("marker", ""), save() if !-e "$folder/marker";
     my ($what, $epoch, $at, $free) = call($now, $due);
