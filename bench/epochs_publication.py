@@ -120,7 +120,7 @@ def _flush(
 
 async def send_reports(made: EpochService, reports: int) -> None:
     """Frames of 1 000 reports; partitions by turns, since only their number matters here."""
-    state = (await made.book()).epochs[0]
+    state = (await made.log_state()).epochs[0]
     head_list, head_list_id = await made.head_list(state)
     randomizer, rng = randomizer_for(head_list), np.random.default_rng(1)
     width = cell_width(len(head_list.cells))
@@ -165,7 +165,7 @@ async def measure(
         await jobs.keep()
         say(f"sending {records} distinct opt-in records")
         users = send_optin(made, records)
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         sealed = time.monotonic()
         before, worker = _started(made)

@@ -37,7 +37,13 @@ from blendstream.streams.tables.batch_verdict import Delivery
 from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.tables.record_rows import RecordSums
 from blendstream.streams.wire.frames import decode
-from tests.release_entries import book_of, estimates_entry, fold, head_list_entries, opened_entry
+from tests.release_entries import (
+    estimates_entry,
+    fold,
+    head_list_entries,
+    log_state_of,
+    opened_entry,
+)
 from tests.report_frames import encode_reports
 
 TITLE = "How stages grow"
@@ -96,7 +102,7 @@ def noise_and_choice(records: int) -> Callable[[], float]:
 
 def reports_counted(reports: int) -> Callable[[], float]:
     """Reports of different devices judged and deduplicated, in scripts of 128 000."""
-    book = _published(1)
+    log_state = _published(1)
     keys, seen = EpochKeys.derive(bytes(32), 0), FingerprintTable()
     rng = np.random.default_rng(2)
 
@@ -109,7 +115,7 @@ def reports_counted(reports: int) -> Callable[[], float]:
                 value = encode_reports(0, HEAD_LIST, rng.bytes(16 * FRAME), cells, 2)
                 frame = decode(value)
                 run.append(Delivery(offset, 3 * HOUR_MS // 2, frame, len(value)))  # type: ignore[arg-type]
-            counted += judge_reports(0, run, book, {0: keys}, {0: seen}).summary()["counted"]
+            counted += judge_reports(0, run, log_state, {0: keys}, {0: seen}).summary()["counted"]
         return counted
 
     return work
@@ -208,11 +214,11 @@ def filter_over_epochs(records: int) -> Callable[[], float]:
 
 
 def _published(epochs: int) -> ReleaseLogState:
-    book = book_of()
+    log_state = log_state_of()
     for epoch in range(epochs):
         start = epoch * HOUR_MS
         fold(
-            book,
+            log_state,
             opened_entry(
                 epoch, window_start_ms=start, window_end_ms=start + HOUR_MS, grace_ms=0, skew_ms=0,
                 shares_ppm=(900_000, 90_000, 10_000), optin_partitions=1, report_partitions=1,
@@ -224,8 +230,8 @@ def _published(epochs: int) -> ReleaseLogState:
             ),
         )  # fmt: skip
         if epoch < epochs - 1:
-            fold(book, estimates_entry(epoch))
-    return book
+            fold(log_state, estimates_entry(epoch))
+    return log_state
 
 
 def log_read_whole(epochs: int) -> Callable[[], float]:

@@ -73,7 +73,7 @@ def _opened(period: int) -> list[EpochState]:
         plan = {"cohorts": period, "period_epochs": period, "optin_cohorts": 1}
     for epoch in range(EPOCHS):
         keep(log, START + epoch * WINDOW_MS, known_records=_KNOWN, **plan)
-    return [log.book.epochs[epoch] for epoch in range(EPOCHS)]
+    return [log.log_state.epochs[epoch] for epoch in range(EPOCHS)]
 
 
 @dataclass

@@ -73,14 +73,14 @@ def estimates_entry(epoch: int) -> Entry:
     return entries.estimate_released(epoch, document, EpochOutcome.COMPLETE, [])
 
 
-def fold(book: ReleaseLogState, *together: Entry | list[Entry]) -> ReleaseLogState:
+def fold(log_state: ReleaseLogState, *together: Entry | list[Entry]) -> ReleaseLogState:
     """Fold entries, a record each; a list of them makes one record."""
     for entry in together:
         value = entries.encode(entry if isinstance(entry, list) else [entry])
-        book.apply(book.read_upto, 1, entries.ENTRY_KEY, value)
-    return book
+        log_state.apply(log_state.read_upto, 1, entries.ENTRY_KEY, value)
+    return log_state
 
 
-def book_of(*together: Entry | list[Entry]) -> ReleaseLogState:
+def log_state_of(*together: Entry | list[Entry]) -> ReleaseLogState:
     """What a log of these entries says."""
     return fold(ReleaseLogState(), *together)

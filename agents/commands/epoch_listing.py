@@ -49,26 +49,26 @@ async def watch_epochs(settings: Settings) -> int:
 
 
 async def _overview(context: JobContext) -> dict[str, Any]:
-    book = await read_log(context)
+    log_state = await read_log(context)
     now_ms = context.now_ms()
-    notice = book.paused_at(now_ms)
+    notice = log_state.paused_at(now_ms)
     waits = {}
     for stem, decide in (
         (InputStream.OPTIN_RECORDS, next_head_list),
         (InputStream.CLIENT_REPORTS, next_estimates),
     ):
         positions = await context.counts(stem, Kind.OPERATOR).positions()
-        move = decide(book, positions, now_ms)
+        move = decide(log_state, positions, now_ms)
         waits[stem.value] = (
             move.why if isinstance(move, Wait) else f"epoch {move.epoch} can continue now"
         )
     return {
-        "epochs": [_entry(state) for _, state in sorted(book.epochs.items())],
+        "epochs": [_entry(state) for _, state in sorted(log_state.epochs.items())],
         "waits": waits,
         "paused": None
         if notice is None
         else {"resumes_s": notice.resumes_s, "reason": notice.reason},
-        "budget": budget_now(context.settings, book, now_ms).sentence,
+        "budget": budget_now(context.settings, log_state, now_ms).sentence,
     }
 
 

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
     async with connected(settings) as context, waiting_for_log(context):
         async with context.log.turn(Kind.OPERATOR) as turn:
-            state = turn.book.epochs.get(epoch)
+            state = turn.log_state.epochs.get(epoch)
             if state is None:
                 raise ParameterError(
                     f"epoch {epoch} must be one of the recent epochs that `blendstream epochs` "
@@ -122,11 +122,11 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
         # A job that read the log before this entry may be about to commit: it is fenced, starts
         # again and reads the entry. If it had committed before, the log says so.
         for kind in _RELEASING:
-            book = await context.log.fence_and_read(kind)
-        state = book.epochs[epoch]
+            log_state = await context.log.fence_and_read(kind)
+        state = log_state.epochs[epoch]
         if state.abandoned is None:
             _must_be_open(state)
-        before = [s.epoch for s in book.unfinished() if s.epoch < epoch]
+        before = [s.epoch for s in log_state.unfinished() if s.epoch < epoch]
     when = "within one turn of the jobs"
     if before:
         when = f"when the epochs before it ({_listed(before)}) have ended too"
@@ -175,22 +175,22 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
         )
     await refuse_while_jobs_run(context)
     async with context.log.turn(Kind.OPERATOR) as turn:
-        still_open = [state.epoch for state in turn.book.unfinished()]
+        still_open = [state.epoch for state in turn.log_state.unfinished()]
         if still_open:
             await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
-        # Read back with the commit, or up to the turn's own record: the book is complete.
-        book = turn.book
+        # Read back with the commit, or up to the turn's own record: the log state is complete.
+        log_state = turn.log_state
     say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
-    published = await published_since(context, book)
+    published = await published_since(context, log_state)
     lost = lost_epochs(
-        book, plan_from(settings), limit_from(settings),
+        log_state, plan_from(settings), limit_from(settings),
         now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
         published_through=published.through, published_windows_ms=published.windows_ms,
     )  # fmt: skip
     for start in range(0, len(lost), _AT_ONCE):
         some = lost[start : start + _AT_ONCE]
         async with context.log.turn(Kind.OPERATOR) as turn:
-            if turn.book.ledger.last_epoch != some[0].epoch - 1:
+            if turn.log_state.ledger.last_epoch != some[0].epoch - 1:
                 raise ParameterError(
                     "another process opened an epoch; stop all jobs and run this again"
                 )

@@ -37,21 +37,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(settings: Settings, *, as_json: bool = False) -> int:
     async with connected(settings) as context:
-        book, now_ms = await read_log(context), context.now_ms()
+        log_state, now_ms = await read_log(context), context.now_ms()
     if as_json:
-        print_json(document(settings, book, now_ms))
+        print_json(document(settings, log_state, now_ms))
         return 0
-    for line in show(settings, book, now_ms):
+    for line in show(settings, log_state, now_ms):
         print(line)
     return 0
 
 
-def show(settings: Settings, book: ReleaseLogState, now_ms: int) -> list[str]:
+def show(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> list[str]:
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
     lines = ["neighbouring relation: replace-one (one account's or device's records differ)", ""]
     lines.append(f"{'epoch':>6}  {'opt-in users':<24} {'clients':<24} cohort")
-    for _, state in sorted(book.epochs.items()):
+    for _, state in sorted(log_state.epochs.items()):
         charge = state.parameters.charge
         costs = [_in_words(charge.of(group)) for group in GROUPS]
         if charge.period is not None:
@@ -62,8 +62,8 @@ def show(settings: Settings, book: ReleaseLogState, now_ms: int) -> list[str]:
             f"{state.epoch:>6}  {costs[0]:<24} {costs[1]:<24} "
             f"{state.epoch % charge.cohorts} of {charge.cohorts}"
         )
-    if book.last is not None and (period := book.last.parameters.period) is not None:
-        left = period.first_epoch + period.rule.epochs - 1 - book.last.epoch
+    if log_state.last is not None and (period := log_state.last.parameters.period) is not None:
+        left = period.first_epoch + period.rule.epochs - 1 - log_state.last.epoch
         lines.append(
             f"epochs marked i/{period.rule.epochs} share one budget of the opt-in users, charged "
             f"once (ε={period.rule.epsilon:g}, σ={period.rule.scale:.4g}); {left} more may open in "
@@ -72,10 +72,10 @@ def show(settings: Settings, book: ReleaseLogState, now_ms: int) -> list[str]:
     lines += ["", f"this period: {utc_text(start * 1000)} to {utc_text(end * 1000)} UTC"]
     for group in GROUPS:
         most = limit.of(group)
-        spent = book.ledger.spent(group, start, end, delta=most.delta)
-        life = book.ledger.spent_in_life(group, delta=most.delta)
-        plain = book.ledger.basic_in_life(group)
-        here = book.ledger.basic(group, start, end)
+        spent = log_state.ledger.spent(group, start, end, delta=most.delta)
+        life = log_state.ledger.spent_in_life(group, delta=most.delta)
+        plain = log_state.ledger.basic_in_life(group)
+        here = log_state.ledger.basic(group, start, end)
         lines.append(
             f"  {SPOKEN[group]}: ε={spent.epsilon:.4g} at δ={spent.delta:.3g} of at most "
             f"ε={most.epsilon:g} at δ={most.delta:g} "
@@ -85,7 +85,7 @@ def show(settings: Settings, book: ReleaseLogState, now_ms: int) -> list[str]:
             f"    since the first epoch: ε={life.epsilon:.4g} at δ={life.delta:.3g} "
             f"(plain sums: ε={plain.epsilon:.4g}, δ={plain.delta:.3g})"
         )
-    both = book.ledger.spent_in_both(
+    both = log_state.ledger.spent_in_both(
         start, end, delta=min(1.0, limit.optin.delta + limit.clients.delta)
     )
     lines += [
@@ -95,25 +95,25 @@ def show(settings: Settings, book: ReleaseLogState, now_ms: int) -> list[str]:
         "sums always do (docs/privacy-over-time.md)",
     ]
     lines.append(
-        f"epochs charged so far: {book.ledger.epochs()}, each when it opened, before anyone took "
-        "part; an epoch in which no one took part stays charged (docs/epochs.md, The ledger)"
+        f"epochs charged so far: {log_state.ledger.epochs()}, each when it opened, before anyone "
+        "took part; an epoch in which no one took part stays charged (docs/epochs.md, The ledger)"
     )
-    lines.append(f"budget: {budget_now(settings, book, now_ms).sentence}")
-    lines.append(f"state: {_state(settings, limit, book, now_ms)}")
+    lines.append(f"budget: {budget_now(settings, log_state, now_ms).sentence}")
+    lines.append(f"state: {_state(settings, limit, log_state, now_ms)}")
     return lines
 
 
-def document(settings: Settings, book: ReleaseLogState, now_ms: int) -> dict[str, Any]:
+def document(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> dict[str, Any]:
     """The same for programs. Times are seconds since 1970."""
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
-    use = budget_now(settings, book, now_ms)
-    notice = book.paused_at(now_ms)
+    use = budget_now(settings, log_state, now_ms)
+    notice = log_state.paused_at(now_ms)
 
     def group_total(group: Group) -> dict[str, Any]:
         most = limit.of(group)
-        spent = book.ledger.spent(group, start, end, delta=most.delta)
-        life = book.ledger.spent_in_life(group, delta=most.delta)
+        spent = log_state.ledger.spent(group, start, end, delta=most.delta)
+        life = log_state.ledger.spent_in_life(group, delta=most.delta)
         return {
             "spent_in_period": _cost(spent),
             "limit_of_period": _cost(most),
@@ -132,7 +132,7 @@ def document(settings: Settings, book: ReleaseLogState, now_ms: int) -> dict[str
                 if (period := state.parameters.period) is None
                 else period.published(state.epoch),
             }
-            for _, state in sorted(book.epochs.items())
+            for _, state in sorted(log_state.epochs.items())
         ],
         "period": {"start_s": start, "end_s": end},
         "groups": {group: group_total(group) for group in GROUPS},
@@ -141,16 +141,16 @@ def document(settings: Settings, book: ReleaseLogState, now_ms: int) -> dict[str
             "epochs_affordable": use.affordable,
             "sentence": use.sentence,
         },
-        "epochs_charged_ever": book.ledger.epochs(),
+        "epochs_charged_ever": log_state.ledger.epochs(),
         "paused_until_s": None if notice is None else notice.resumes_at_ms // 1000,
-        "state": _state(settings, limit, book, now_ms),
+        "state": _state(settings, limit, log_state, now_ms),
     }
 
 
-def budget_now(settings: Settings, book: ReleaseLogState, now_ms: int) -> BudgetUse:
+def budget_now(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> BudgetUse:
     """How many epochs of this period are spent, and how many can still be paid for."""
-    last = None if book.last is None else book.last.parameters
-    return budget_use(settings, book.ledger, now_ms // 1000, last)
+    last = None if log_state.last is None else log_state.last.parameters
+    return budget_use(settings, log_state.ledger, now_ms // 1000, last)
 
 
 def _cost(cost: Cost) -> dict[str, float]:
@@ -161,11 +161,11 @@ def _in_words(cost: Cost) -> str:
     return f"ε={cost.epsilon:g} δ={cost.delta:.3g}"
 
 
-def _state(settings: Settings, limit: Limit, book: ReleaseLogState, now_ms: int) -> str:
-    notice = book.paused_at(now_ms)
+def _state(settings: Settings, limit: Limit, log_state: ReleaseLogState, now_ms: int) -> str:
+    notice = log_state.paused_at(now_ms)
     if notice is not None:
         return f"PAUSED until {utc_text(notice.resumes_at_ms)} UTC: {notice.reason}"
-    refused = _refused(settings, limit, book, now_ms)
+    refused = _refused(settings, limit, log_state, now_ms)
     if refused is not None:
         return (
             "running, and AT ITS LIMIT: no epoch opens after those that are open, until "
@@ -175,14 +175,14 @@ def _state(settings: Settings, limit: Limit, book: ReleaseLogState, now_ms: int)
 
 
 def _refused(
-    settings: Settings, limit: Limit, book: ReleaseLogState, now_ms: int
+    settings: Settings, limit: Limit, log_state: ReleaseLogState, now_ms: int
 ) -> BudgetExhausted | None:
     """Why the next epoch cannot be paid for, if it cannot."""
-    if book.last is None:
+    if log_state.last is None:
         return None
-    plan, start_ms = plan_from(settings), max(now_ms, book.last.parameters.window_end_ms)
-    epoch = book.last.epoch + 1
-    last = book.last.parameters
+    plan, start_ms = plan_from(settings), max(now_ms, log_state.last.parameters.window_end_ms)
+    epoch = log_state.last.epoch + 1
+    last = log_state.last.parameters
     plan, period = next_period(last.plan, last.period, plan, epoch)
-    charge = plan.charge(book.ledger, limit, epoch, start_ms // 1000, period)
-    return book.ledger.check_charge(charge, limit)
+    charge = plan.charge(log_state.ledger, limit, epoch, start_ms // 1000, period)
+    return log_state.ledger.check_charge(charge, limit)

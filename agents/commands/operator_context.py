@@ -37,11 +37,11 @@ async def connected(settings: Settings) -> AsyncIterator[JobContext]:
 async def read_log(context: JobContext) -> ReleaseLogState:
     """The log to its committed end; warns when a transaction hides what comes after."""
     async with waiting_for_log(context):
-        book = await context.log.catch_up()
+        log_state = await context.log.catch_up()
     blocked = await _blocked(context)
     if blocked is not None:
         print(f"blendstream: this is not the newest; {blocked.sentence()}", file=sys.stderr)
-    return book
+    return log_state
 
 
 @contextlib.asynccontextmanager

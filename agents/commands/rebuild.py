@@ -61,9 +61,9 @@ async def rebuild(context: JobContext, wait_s: float) -> None:
     """Forget every partition's counts, and wait until they are back."""
     done = _Done(context.topics)
     try:
-        book = await read_log(context)
+        log_state = await read_log(context)
         for stem in InputStream:
-            await _forget(context, stem, sorted(book.epochs), done)
+            await _forget(context, stem, sorted(log_state.epochs), done)
             say(f"{stem.value}: counts forgotten; waiting for the workers")
         deadline = time.monotonic() + wait_s
         for stem in InputStream:

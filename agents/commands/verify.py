@@ -87,19 +87,19 @@ async def differences(
 
 
 async def _check(context: JobContext) -> _Differences:
-    book = await context.log.catch_up()
-    differences = await _log_against_itself(context, book)
-    differences |= await _log_against_topics(context, book)
+    log_state = await context.log.catch_up()
+    differences = await _log_against_itself(context, log_state)
+    differences |= await _log_against_topics(context, log_state)
     for stem in InputStream:
-        differences |= await _log_against_redis(context, book, stem)
+        differences |= await _log_against_redis(context, log_state, stem)
     return differences
 
 
-async def _log_against_itself(context: JobContext, book: ReleaseLogState) -> _Differences:
+async def _log_against_itself(context: JobContext, log_state: ReleaseLogState) -> _Differences:
     """The whole log gives the same ledger as the checkpoint does; nothing was released twice."""
     whole, released = await context.log.read_all()
     differences: _Differences = {}
-    if whole.ledger.lifetime != book.ledger.lifetime:
+    if whole.ledger.lifetime != log_state.ledger.lifetime:
         differences["ledger",] = (
             "the ledger from the last checkpoint must equal the one from the whole log, and does "
             "not: do not open another epoch; restore the log from a backup and compare"
@@ -115,7 +115,7 @@ async def _log_against_itself(context: JobContext, book: ReleaseLogState) -> _Di
     return differences
 
 
-async def _log_against_topics(context: JobContext, book: ReleaseLogState) -> _Differences:
+async def _log_against_topics(context: JobContext, log_state: ReleaseLogState) -> _Differences:
     differences: _Differences = {}
     topics = context.topics
     for topic, name in (
@@ -123,8 +123,8 @@ async def _log_against_topics(context: JobContext, book: ReleaseLogState) -> _Di
         (topics.estimates.name, "publication"),
         (topics.click_graphs.name, "click graph"),
     ):
-        published = await read_publications(context.settings.kafka, topic, book.epochs.keys())
-        for epoch, state in sorted(book.epochs.items()):
+        published = await read_publications(context.settings.kafka, topic, log_state.epochs.keys())
+        for epoch, state in sorted(log_state.epochs.items()):
             reference = _document(state, name)
             if reference is None:
                 continue
@@ -151,11 +151,11 @@ def _document(state: EpochState, name: str) -> DocumentReference | None:
 
 
 async def _log_against_redis(
-    context: JobContext, book: ReleaseLogState, stem: InputStream
+    context: JobContext, log_state: ReleaseLogState, stem: InputStream
 ) -> _Differences:
     differences: _Differences = {}
     topic, tables = context.topics.of(stem), context.tables(stem)
-    through = book.released_through(stem)
+    through = log_state.released_through(stem)
     described = (await context.kafka.describe([topic.name]))[topic.name]
     partitions = range(topic.partitions)
     states = [await tables.stored_state(partition) for partition in partitions]
@@ -179,7 +179,7 @@ async def _log_against_redis(
             differences["topic", where] = (
                 f"{where}: counted from another topic of this name; see `rebuild`"
             )
-        for epoch in sorted(book.epochs):
+        for epoch in sorted(log_state.epochs):
             totals: Counter[str] = Counter(await tables.totals(partition, epoch))
             refused = sum(n for name, n in totals.items() if name.startswith("refused:"))
             if totals["received"] != totals["counted"] + refused:
@@ -193,8 +193,8 @@ async def _log_against_redis(
                 f"{stored.topic} partition {stored.partition}: epoch {stored.epoch} is released "
                 "and still has counts in Redis: the jobs remove them; are they running?"
             )
-    for epoch in (n for n in sorted(book.epochs) if n > through):
-        differences |= await _totals_against_tables(context, book.epochs[epoch], stem)
+    for epoch in (n for n in sorted(log_state.epochs) if n > through):
+        differences |= await _totals_against_tables(context, log_state.epochs[epoch], stem)
     return differences
 
 

@@ -55,7 +55,7 @@ async def _read(
     read = await due.counts.read_graph(state.epoch, due.seal.bounds, complete=due.complete)
     due.participants = read.users
     reasons = [*due.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
-    table = await _url_table(context, due.book, state)
+    table = await _url_table(context, due.log_state, state)
     if table is None:
         return _empty(state, due.participants, [*reasons, IncompleteReason.NO_URL_TABLE])
     if due.participants < state.parameters.plan.min_optin_users:
@@ -129,13 +129,13 @@ def read_url_table(path: Path) -> PublicUrlTable:
 
 
 async def _url_table(
-    context: JobContext, book: ReleaseLogState, state: EpochState
+    context: JobContext, log_state: ReleaseLogState, state: EpochState
 ) -> PublicUrlTable | None:
     path = context.settings.click_graph.url_table_file
     graph = state.parameters.plan.click_graph
     if graph is not None and graph.url_table == "file":
         return None if path is None else await asyncio.to_thread(read_url_table, path)
-    published = book.last_head_list_before(state.epoch)
+    published = log_state.last_head_list_before(state.epoch)
     if published is None or published.head_list is None:
         return None
     data = await context.log.read_document(published.head_list.head_list)

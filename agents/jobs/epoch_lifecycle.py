@@ -75,27 +75,27 @@ class Keeper:
             return await self._seal(move)
         if not isinstance(move, Wait):
             return await self._open()
-        book = self._context.log.book
+        log_state = self._context.log.log_state
         for stem in InputStream:
-            await self._sweep(book, stem)
+            await self._sweep(log_state, stem)
         for stem in InputStream:
             if await self._trim(stem):
                 return True
         return False
 
-    def _move(self, book: ReleaseLogState) -> Open | Pause | SealRecords | SealReports | Wait:
+    def _move(self, log_state: ReleaseLogState) -> Open | Pause | SealRecords | SealReports | Wait:
         return next_keeper_move(
-            book, self._plan, self._limit, self._context.now_ms(),
+            log_state, self._plan, self._limit, self._context.now_ms(),
             epochs_ahead=self._context.settings.epoch.epochs_ahead,
             origin_ms=self._context.settings.epoch.origin_unix_s * 1000,
         )  # fmt: skip
 
     async def _open(self) -> bool:
         async with self._context.log.turn(Kind.KEEPER, self._context.observe) as turn:
-            now = self._move(turn.book)
+            now = self._move(turn.log_state)
             if isinstance(now, Open):
-                await self._older_log.refuse(turn.book)
-                added = [entries.epoch_opened(now.parameters), *_checkpoint(turn.book)]
+                await self._older_log.refuse(turn.log_state)
+                added = [entries.epoch_opened(now.parameters), *_checkpoint(turn.log_state)]
             elif isinstance(now, Pause):
                 added = [
                     entries.service_paused(now.epoch, now.from_ms, now.resumes_at_ms, now.reason)
@@ -126,7 +126,7 @@ class Keeper:
             log.warning("marked_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
             return False
         async with context.log.turn(Kind.KEEPER, context.observe) as turn:
-            now = self._move(turn.book)
+            now = self._move(turn.log_state)
             if now != move:
                 return not isinstance(now, Wait)
             added = [entry(move.epoch, [marker.offset for marker in markers])]
@@ -141,13 +141,13 @@ class Keeper:
 
     # --- raw data ends with the release ----------------------------------------------------------
 
-    async def _sweep(self, book: ReleaseLogState, stem: InputStream) -> None:
+    async def _sweep(self, log_state: ReleaseLogState, stem: InputStream) -> None:
         """Remove released epochs' counts, unless the marks of having done so are still there.
 
         Redis is asked which epochs it has, of any version of the topic: an older copy of it may
-        hold some that the book has long forgotten, and a move to other topics leaves the old ones'.
+        hold some that the log state has forgotten, and a move to other topics leaves the old ones'.
         """
-        through = book.released_through(stem)
+        through = log_state.released_through(stem)
         if through < 0:
             return
         context, topic = self._context, self._context.topics.of(stem)
@@ -181,7 +181,7 @@ class Keeper:
         """
         context, topic = self._context, self._context.topics.of(stem)
         of = (stem.value, topic.version)
-        if self._done(context.log.book, stem):
+        if self._done(context.log.log_state, stem):
             return False
         # Positions first, the log after: an epoch that is not in the log by then has nothing
         # below these positions.
@@ -190,14 +190,14 @@ class Keeper:
         ]
         ends = await self._ends(stem)
         at_most = [min(position, end) for position, end in zip(counted, ends, strict=True)]
-        book = context.log.book
-        free = await self._free(book, stem, at_most)
+        log_state = context.log.log_state
+        free = await self._free(log_state, stem, at_most)
         # Where counting is behind, after Redis was emptied, more may go when it has caught up.
         whole = all(
             bound < most or most == end
             for bound, most, end in zip(free, at_most, ends, strict=True)
         )
-        through, announced = book.released_through(stem), book.trimmed.get(of, ())
+        through, announced = log_state.released_through(stem), log_state.trimmed.get(of, ())
         again = self._trimmed_for.get(stem) == (through, False)
         added = _forward(free, announced) != list(announced) and any(free) and (whole or not again)
         if not added and self._removed.get(stem) == tuple(map(min, free, announced)):
@@ -205,11 +205,11 @@ class Keeper:
             return False
         # That was a look. Only a turn knows of every epoch, and what it does not know it removes.
         async with context.log.turn(Kind.KEEPER) as turn:
-            free = await self._free(turn.book, stem, at_most)
-            bounds = _forward(free, turn.book.trimmed.get(of, ()))
+            free = await self._free(turn.log_state, stem, at_most)
+            bounds = _forward(free, turn.log_state.trimmed.get(of, ()))
             if added:
                 await turn.commit([entries.log_trimmed(*of, bounds)])
-            removable = tuple(map(min, free, turn.book.trimmed.get(of, ())))
+            removable = tuple(map(min, free, turn.log_state.trimmed.get(of, ())))
             await self._trimmer.remove_below(topic.name, removable)
         self._removed[stem] = removable
         self._trimmed_for[stem] = (through, whole)
@@ -217,16 +217,16 @@ class Keeper:
         return added
 
     async def _free(
-        self, book: ReleaseLogState, stem: InputStream, at_most: Sequence[int]
+        self, log_state: ReleaseLogState, stem: InputStream, at_most: Sequence[int]
     ) -> list[int]:
         """For each partition the first offset that an unreleased epoch may have."""
         name = self._context.topics.of(stem).name
-        return await self._trimmer.bounds_before(name, _first_append_ms(book, stem), at_most)
+        return await self._trimmer.bounds_before(name, _first_append_ms(log_state, stem), at_most)
 
-    def _done(self, book: ReleaseLogState, stem: InputStream) -> bool:
+    def _done(self, log_state: ReleaseLogState, stem: InputStream) -> bool:
         """Whether all that can go went: what is announced, and what is released by now."""
-        through = book.released_through(stem)
-        announced = book.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
+        through = log_state.released_through(stem)
+        announced = log_state.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
         return through < 0 or (
             self._removed.get(stem) == announced and self._trimmed_for.get(stem) == (through, True)
         )
@@ -245,10 +245,10 @@ def _tell(added: Sequence[Entry]) -> None:
         )
 
 
-def _first_append_ms(book: ReleaseLogState, stem: InputStream) -> int | None:
+def _first_append_ms(log_state: ReleaseLogState, stem: InputStream) -> int | None:
     """The earliest append time that an entry of an unreleased epoch may have; `None`: no epoch."""
     times = []
-    for state in book.epochs.values():
+    for state in log_state.epochs.values():
         if state.released(stem):
             continue
         skew_ms = state.parameters.plan.skew_ms
@@ -264,20 +264,20 @@ def _forward(bounds: Sequence[int], announced: Sequence[int]) -> list[int]:
     return [max(b, announced[p] if p < len(announced) else 0) for p, b in enumerate(bounds)]
 
 
-def _checkpoint(book: ReleaseLogState) -> list[Entry]:
+def _checkpoint(log_state: ReleaseLogState) -> list[Entry]:
     """A checkpoint when enough epochs opened since the last, with what it would hide repeated."""
-    last, at = book.ledger.last_epoch, book.checkpoint_epoch
+    last, at = log_state.ledger.last_epoch, log_state.checkpoint_epoch
     if last is None or last - (-1 if at is None else at) < CHECKPOINT_EPOCHS:
         return []
     repeated = [
         entries.log_trimmed(topic, version, bounds)
-        for (topic, version), bounds in book.trimmed.items()
+        for (topic, version), bounds in log_state.trimmed.items()
     ]
-    if book.paused is not None:
-        notice = book.paused
+    if log_state.paused is not None:
+        notice = log_state.paused
         repeated.append(
             entries.service_paused(
                 notice.epoch, notice.from_ms, notice.resumes_at_ms, notice.reason
             )
         )
-    return [entries.checkpoint(book.ledger, book.checkpoint_offset()), *repeated]
+    return [entries.checkpoint(log_state.ledger, log_state.checkpoint_offset()), *repeated]

@@ -133,7 +133,7 @@ Positions = Sequence[int | None]
 
 
 def next_keeper_move(
-    book: ReleaseLogState,
+    log_state: ReleaseLogState,
     plan: EpochPlan,
     limit: Limit,
     now_ms: int,
@@ -142,14 +142,14 @@ def next_keeper_move(
     origin_ms: int = 0,
 ) -> KeeperMove:
     """Seal what is due, lowest first; then open what should be open."""
-    for state in book.unfinished():
+    for state in log_state.unfinished():
         sealing = _seal_due(state, now_ms)
         if sealing is not None:
             return sealing
-    opening = _next_opening(book, plan, limit, now_ms, epochs_ahead, origin_ms)
+    opening = _next_opening(log_state, plan, limit, now_ms, epochs_ahead, origin_ms)
     if not isinstance(opening, Wait):
         return opening
-    times = [t for s in book.unfinished() if (t := _sealable_at_ms(s)) is not None]
+    times = [t for s in log_state.unfinished() if (t := _sealable_at_ms(s)) is not None]
     if opening.until_ms is not None:
         times.append(opening.until_ms)
     return Wait(min(times, default=None), opening.why)
@@ -174,7 +174,7 @@ def _sealable_at_ms(state: EpochState) -> int | None:
 
 
 def _next_opening(
-    book: ReleaseLogState,
+    log_state: ReleaseLogState,
     plan: EpochPlan,
     limit: Limit,
     now_ms: int,
@@ -183,8 +183,8 @@ def _next_opening(
 ) -> Open | Pause | Wait:
     if epochs_ahead < 1:
         raise ParameterError(f"epochs_ahead must be at least 1, got {epochs_ahead}")
-    last = book.last
-    number = 0 if book.ledger.last_epoch is None else book.ledger.last_epoch + 1
+    last = log_state.last
+    number = 0 if log_state.ledger.last_epoch is None else log_state.ledger.last_epoch + 1
     if last is None:
         # Windows begin on whole multiples from the origin: daily ones at midnight, not at noon.
         start_ms = origin_ms + (now_ms - origin_ms) // plan.window_ms * plan.window_ms
@@ -196,14 +196,15 @@ def _next_opening(
             start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
     first_start_ms = start_ms
     plan, period = next_period(*_begun(last), plan, number)
-    parameters, refused = affordable_epoch(book.ledger, plan, limit, number, start_ms, period)
+    parameters, refused = affordable_epoch(log_state.ledger, plan, limit, number, start_ms, period)
     if parameters is None:
         return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
     start_ms = parameters.window_start_ms
     if now_ms >= start_ms - epochs_ahead * plan.window_ms:
         return Open(parameters)
     if refused is not None and (
-        book.paused is None or (book.paused.epoch, book.paused.resumes_at_ms) != (number, start_ms)
+        log_state.paused is None
+        or (log_state.paused.epoch, log_state.paused.resumes_at_ms) != (number, start_ms)
     ):
         return Pause(number, refused.reason, from_ms=first_start_ms, resumes_at_ms=start_ms)
     why = "paused: " + refused.reason if refused else "the next epoch opens ahead of its window"
@@ -250,9 +251,11 @@ def affordable_epoch(
     return None, refused
 
 
-def next_head_list(book: ReleaseLogState, counted: Positions, now_ms: int) -> BuildHeadList | Wait:
+def next_head_list(
+    log_state: ReleaseLogState, counted: Positions, now_ms: int
+) -> BuildHeadList | Wait:
     """The lowest sealed epoch, once every partition is counted up to its seal."""
-    for state in book.unfinished():
+    for state in log_state.unfinished():
         if state.stage is Stage.COLLECTING:
             return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
         if state.stage is not Stage.SEALED or state.records_sealed is None:
@@ -288,9 +291,11 @@ def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
     return end if 2 * (end - now_ms) >= window else end + window
 
 
-def next_estimates(book: ReleaseLogState, counted: Positions, now_ms: int) -> BuildEstimates | Wait:
+def next_estimates(
+    log_state: ReleaseLogState, counted: Positions, now_ms: int
+) -> BuildEstimates | Wait:
     """The lowest epoch whose reports are sealed, once they are counted up to the seal."""
-    for state in book.unfinished():
+    for state in log_state.unfinished():
         if state.stage is not Stage.REPORTS_SEALED:
             return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
         assert state.reports_sealed is not None
@@ -307,10 +312,10 @@ def next_estimates(book: ReleaseLogState, counted: Positions, now_ms: int) -> Bu
 
 
 def next_click_graph(
-    book: ReleaseLogState, counted: Positions, now_ms: int
+    log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildClickGraph | Wait:
     """The lowest sealed epoch that owes a click graph, once its opt-in records are counted."""
-    for state in book.unfinished():
+    for state in log_state.unfinished():
         if not state.graph_due:
             continue
         if state.records_sealed is None:

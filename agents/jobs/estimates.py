@@ -79,7 +79,7 @@ async def _read(context: JobContext, due: PendingRelease[BuildEstimates]) -> _In
     reports = await due.counts.read_reports(
         due.state.epoch, due.seal.bounds, released.cells, complete=due.complete
     )
-    memory = await estimates_memory(context, due.book, due.state.epoch)
+    memory = await estimates_memory(context, due.log_state, due.state.epoch)
     return _Inputs(head_list, read_optin_release(optin, head_list.head_list), reports, memory)
 
 

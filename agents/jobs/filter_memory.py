@@ -53,11 +53,13 @@ State = TypeVar("State")
 Content = TypeVar("Content")
 
 
-async def selection_memory(context: JobContext, book: ReleaseLogState, epoch: int) -> RecordFilter:
+async def selection_memory(
+    context: JobContext, log_state: ReleaseLogState, epoch: int
+) -> RecordFilter:
     """The filter over S's published counts before this epoch."""
     published = [
         (state.epoch, released.head_list.id, (released.head_list, released.optin))
-        for state in _remembered(book, epoch)
+        for state in _remembered(log_state, epoch)
         if (released := state.head_list) is not None and state.stage is not Stage.ABANDONED
     ]
 
@@ -72,11 +74,13 @@ async def selection_memory(context: JobContext, book: ReleaseLogState, epoch: in
     return context.selection.state
 
 
-async def estimates_memory(context: JobContext, book: ReleaseLogState, epoch: int) -> FilterMemory:
+async def estimates_memory(
+    context: JobContext, log_state: ReleaseLogState, epoch: int
+) -> FilterMemory:
     """The filter over publications before this epoch."""
     published = [
         (state.epoch, state.estimates.document.id, documents)
-        for state in _remembered(book, epoch)
+        for state in _remembered(log_state, epoch)
         if state.stage is Stage.PUBLISHED
         and state.head_list is not None
         and state.estimates is not None
@@ -93,9 +97,11 @@ async def estimates_memory(context: JobContext, book: ReleaseLogState, epoch: in
     return context.estimates.state
 
 
-def _remembered(book: ReleaseLogState, epoch: int) -> Iterator[EpochState]:
-    numbers = (number for number in sorted(book.epochs) if remembered_from(epoch) <= number < epoch)
-    return (book.epochs[number] for number in numbers)
+def _remembered(log_state: ReleaseLogState, epoch: int) -> Iterator[EpochState]:
+    numbers = (
+        number for number in sorted(log_state.epochs) if remembered_from(epoch) <= number < epoch
+    )
+    return (log_state.epochs[number] for number in numbers)
 
 
 async def _bytes_of(context: JobContext, documents: Documents) -> tuple[bytes, bytes]:

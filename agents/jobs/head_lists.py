@@ -63,11 +63,11 @@ async def _read(
     reasons = [*due.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
     if due.participants < plan.min_optin_users:
         return _nothing_to_draw_from(state, counts, reasons)
-    known = await _known_records(context, due.book, state)
+    known = await _known_records(context, due.log_state, state)
     rule = None if state.parameters.period is None else state.parameters.period.rule
     memory = None
     if plan.known_records:
-        before = await selection_memory(context, due.book, state.epoch)
+        before = await selection_memory(context, due.log_state, state.epoch)
         memory = EpochMemory(state.epoch, before, plan.known_records, rule)
     await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy, rule)
     return _Inputs(counts, known, memory, reasons)
@@ -101,14 +101,14 @@ async def _draw(
 
 
 async def _known_records(
-    context: JobContext, book: ReleaseLogState, state: EpochState
+    context: JobContext, log_state: ReleaseLogState, state: EpochState
 ) -> tuple[Record, ...]:
     """The records of the last published head list, all but those that it was the last to know.
 
     Each list has every record that was known to it, so the last one has every record that was ever
     published and not forgotten. (Lists of an older release dropped low ones.)
     """
-    last = book.last_head_list_before(state.epoch)
+    last = log_state.last_head_list_before(state.epoch)
     if last is None or last.head_list is None:
         return ()
     data = await context.log.read_document(last.head_list.head_list)

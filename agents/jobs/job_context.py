@@ -161,17 +161,17 @@ class JobContext:
 
     async def read_log(self) -> ReleaseLogState:
         """The log to its end; raises when open epochs belong to other topics than the settings'."""
-        book = await self.log.catch_up()
+        log_state = await self.log.catch_up()
         topics = self.settings.topics
         wanted = (topics.version, topics.partitions)
         others = [
             state.epoch
-            for state in book.unfinished()
+            for state in log_state.unfinished()
             if (state.parameters.plan.topic_version, state.parameters.plan.optin_partitions)
             != wanted
         ]
         if others:
-            plan = book.epochs[others[0]].parameters.plan
+            plan = log_state.epochs[others[0]].parameters.plan
             raise StoreMismatch(
                 f"epochs {', '.join(map(str, others))} are open in topics of version "
                 f"{plan.topic_version} with {plan.optin_partitions} partitions, and the settings "
@@ -179,7 +179,7 @@ class JobContext:
                 "not be counted. Set topics.version and topics.partitions back until these epochs "
                 "have ended, or give each up with `blendstream epochs abandon E --reason TEXT`"
             )
-        return book
+        return log_state
 
     async def close(self) -> None:
         await self.file_rewriting.close()

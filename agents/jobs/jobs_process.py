@@ -237,13 +237,15 @@ class Jobs:
 
     async def _show(self) -> None:
         """Tell what the log says; the newest publications are read once."""
-        context, book = self.context, self.context.log.book
-        published = [s.estimates.document for s in book.epochs.values() if s.estimates is not None]
+        context, log_state = self.context, self.context.log.log_state
+        published = [
+            s.estimates.document for s in log_state.epochs.values() if s.estimates is not None
+        ]
         newest = sorted(published, key=lambda document: -document.entry_offset)[:2]
         if newest != self._shown:
             metrics.show_publications([await self._publication(each) for each in newest])
             self._shown = newest
-        metrics.show(book, limit_from(context.settings), context.now_ms())
+        metrics.show(log_state, limit_from(context.settings), context.now_ms())
 
     async def _publication(self, reference: DocumentReference) -> EstimatesDocument | None:
         """A publication, or None if it cannot be read: no reason to keep epochs no longer."""

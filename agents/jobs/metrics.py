@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 JOBS = process_registry()
-_BOOK = CollectorRegistry()
-_process, _log = Meters(JOBS), Meters(_BOOK)
+_LOG_REGISTRY = CollectorRegistry()
+_process, _log = Meters(JOBS), Meters(_LOG_REGISTRY)
 
 _KINDS = [kind for kind in Kind if kind is not Kind.OPERATOR]
 _WAITING = [stage for stage in Stage if not stage.over]
@@ -168,7 +168,7 @@ class _WhileKeeping(Collector):
     following = False
 
     def collect(self) -> Iterable[Metric]:
-        return _BOOK.collect() if self.following else ()
+        return _LOG_REGISTRY.collect() if self.following else ()
 
 
 _KEEPING = _WhileKeeping()
@@ -204,11 +204,11 @@ def finalized(kind: Kind, seal: Seal | None, now_ms: int) -> None:
         FINALIZE_SECONDS.labels(kind).observe(max(0, now_ms - seal.at_ms) / 1000)
 
 
-def show(book: ReleaseLogState, limit: Limit, now_ms: int) -> None:
+def show(log_state: ReleaseLogState, limit: Limit, now_ms: int) -> None:
     """Set the gauges from the log, which the keeper has just followed to its end."""
     _KEEPING.following = True
     KEPT_AT.set(now_ms / 1000)
-    states = [state for _, state in sorted(book.epochs.items())]
+    states = [state for _, state in sorted(log_state.epochs.items())]
     for stage in Stage:
         EPOCHS.labels(stage).set(sum(s.stage is stage for s in states))
     for stage in _WAITING:
@@ -218,11 +218,11 @@ def show(book: ReleaseLogState, limit: Limit, now_ms: int) -> None:
         AGE.labels(stage).set(max([0, *began]) / 1000)
         OVERDUE.labels(stage).set(max([0, *late]) / 1000)
     _show_outcomes(states)
-    TWICE.set(book.recorded_twice)
-    PAUSED.set(book.paused_at(now_ms) is not None)
+    TWICE.set(log_state.recorded_twice)
+    PAUSED.set(log_state.paused_at(now_ms) is not None)
     with_list = [s.head_list for s in states if s.head_list is not None]
     HEAD_LIST_CELLS.set(with_list[-1].cells if with_list else 0)
-    _show_budget(book, limit)
+    _show_budget(log_state, limit)
 
 
 def show_publications(newest: Sequence[EstimatesDocument | None]) -> None:
@@ -267,8 +267,8 @@ def _show_outcomes(states: list[EpochState]) -> None:
         LAST_OUTCOME.labels(name).set(name == ended)
 
 
-def _show_budget(book: ReleaseLogState, limit: Limit) -> None:
-    last = book.last
+def _show_budget(log_state: ReleaseLogState, limit: Limit) -> None:
+    last = log_state.last
     for group in GROUPS:
         most = limit.of(group)
         EPSILON_LIMIT.labels(group).set(most.epsilon)
@@ -276,8 +276,8 @@ def _show_budget(book: ReleaseLogState, limit: Limit) -> None:
         if last is not None:
             charge = last.parameters.charge
             start_s, end_s = limit.period_of(charge.window_start_s)
-            spent = book.ledger.spent(group, start_s, end_s, delta=most.delta)
+            spent = log_state.ledger.spent(group, start_s, end_s, delta=most.delta)
             EPOCH_EPSILON.labels(group).set(charge.of(group).epsilon)
             EPSILON.labels(group).set(max(0.0, spent.epsilon))
-            delta = book.ledger.delta_spent(group, start_s, end_s, epsilon=most.epsilon)
+            delta = log_state.ledger.delta_spent(group, start_s, end_s, epsilon=most.epsilon)
             DELTA.labels(group).set(max(0.0, delta))

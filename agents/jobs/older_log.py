@@ -29,9 +29,9 @@ class OlderLogCheck:
         self._context = context
         self._read_topic = False
 
-    async def refuse(self, book: ReleaseLogState) -> None:
+    async def refuse(self, log_state: ReleaseLogState) -> None:
         """Raise `StoreMismatch` if something was published that this log knows nothing of."""
-        last, context = book.last, self._context
+        last, context = log_state.last, self._context
         if last is None:
             return
         topic = context.topics.head_lists.name
@@ -61,9 +61,9 @@ class PublishedSince:
     windows_ms: frozenset[int]
 
 
-async def published_since(context: JobContext, book: ReleaseLogState) -> PublishedSince:
+async def published_since(context: JobContext, log_state: ReleaseLogState) -> PublishedSince:
     """Read the topics of results, and their marks in Redis, for epochs after the log's last."""
-    last, topics = book.last, context.topics
+    last, topics = log_state.last, context.topics
     if last is None:
         return PublishedSince(-1, frozenset())
     since_ms = last.parameters.window_start_ms

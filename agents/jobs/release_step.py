@@ -72,7 +72,7 @@ class PendingRelease(Generic[Move]):
 
     move: Move
     #: All that is in the log.
-    book: ReleaseLogState
+    log_state: ReleaseLogState
     state: EpochState
     #: Of the epoch's entries that the release is made of.
     seal: Seal
@@ -133,23 +133,23 @@ async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) 
 
     # Look. A turn ends what others of its kind have open, so none is started only to look.
     counts = context.counts(release.stem, kind)
-    book = await context.read_log()
-    if isinstance(release.next_move(book, await counts.positions(), context.now_ms()), Wait):
+    log_state = await context.read_log()
+    if isinstance(release.next_move(log_state, await counts.positions(), context.now_ms()), Wait):
         return False
 
     # Fence the other jobs of this kind, read the log up to our own record, and look again.
     async with context.log.turn(kind, context.observe) as turn:
-        move = release.next_move(turn.book, await counts.positions(), context.now_ms())
+        move = release.next_move(turn.log_state, await counts.positions(), context.now_ms())
         if isinstance(move, Wait):
             return False
-        state = turn.book.epochs[move.epoch]
+        state = turn.log_state.epochs[move.epoch]
         seal = (
             state.reports_sealed
             if release.stem is InputStream.CLIENT_REPORTS
             else state.records_sealed
         )
         assert seal is not None
-        due = PendingRelease(move, turn.book, state, seal, counts)
+        due = PendingRelease(move, turn.log_state, state, seal, counts)
         if release.draws_noise and await _is_published(context, release, due):
             await turn.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
             log.error("epoch_abandoned", extra={"epoch": move.epoch, "kind": kind})
@@ -225,7 +225,7 @@ async def record_abandonment(context: JobContext, release: ReleaseSpec[Move, Inp
     if failed is None:
         return
     async with context.log.turn(release.kind) as turn:
-        state = turn.book.epochs.get(failed.epoch)
+        state = turn.log_state.epochs.get(failed.epoch)
         # Another job may have released it while this one failed, or the epoch is long over.
         if state is not None and release.is_owed(state):
             made = release.give_up(state, failed)
@@ -258,12 +258,12 @@ async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inpu
     may have died before publishing: so not only the last one is looked at.
     """
     topic = release.topic(context.topics)
-    book = await context.log.catch_up()
+    log_state = await context.log.catch_up()
     marks = context.published_marks(topic)
     marked = await marks.all()
     pending = [
         (epoch, document)
-        for epoch, state in sorted(book.epochs.items())
+        for epoch, state in sorted(log_state.epochs.items())
         if (document := release.document(state)) is not None and marked.get(epoch) != document.id
     ]
     for epoch, document in pending:
@@ -271,8 +271,8 @@ async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inpu
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": SafeText(topic)})
-    # The book forgets epochs that are long over; their marks are not needed again. A mark beyond
+    # The log state forgets epochs that are over; their marks are not needed again. A mark beyond
     # its last epoch tells that the log is an older copy (`older_log`).
-    last = max(book.epochs, default=-1)
-    await marks.drop([e for e in marked if e not in book.epochs and e <= last])
+    last = max(log_state.epochs, default=-1)
+    await marks.drop([e for e in marked if e not in log_state.epochs and e <= last])
     return bool(pending)

@@ -25,8 +25,8 @@ __all__ = ["lost_epochs"]
 
 
 def lost_epochs(
-    book: ReleaseLogState, plan: EpochPlan, limit: Limit, until_ms: int, *, epochs_ahead: int = 1,
-    published_through: int = -1, published_windows_ms: Collection[int] = (),
+    log_state: ReleaseLogState, plan: EpochPlan, limit: Limit, until_ms: int, *,
+    epochs_ahead: int = 1, published_through: int = -1, published_windows_ms: Collection[int] = (),
 ) -> list[EpochParameters]:  # fmt: skip
     """List the epochs that a log restored from an older copy may lack: as many as the service can
     have opened up to `until_ms`, and at least all through the highest published one.
@@ -35,18 +35,18 @@ def lost_epochs(
     log's last, the settings' and those of published head lists. Too many where windows were longer
     or the jobs were away; then people are charged too much, and no number is used twice.
     """
-    if book.last is None or book.ledger.last_epoch is None:
+    if log_state.last is None or log_state.ledger.last_epoch is None:
         return []
     found: list[EpochParameters] = []
-    known = last = book.last.parameters
-    ledger = book.ledger
+    known = last = log_state.last.parameters
+    ledger = log_state.ledger
     windows = {last.window_ms, plan.window_ms, *published_windows_ms}
     plan = replace(plan, window_ms=min(windows))
     # Each length of windows that was in force may have opened so many epochs ahead.
     most_ahead = epochs_ahead * len(windows)
-    ahead = sum(s.parameters.window_start_ms > until_ms for s in book.epochs.values())
+    ahead = sum(s.parameters.window_start_ms > until_ms for s in log_state.epochs.values())
     while True:
-        number, start_ms = book.ledger.last_epoch + 1 + len(found), last.window_end_ms
+        number, start_ms = log_state.ledger.last_epoch + 1 + len(found), last.window_end_ms
         of_epoch, period = next_period(last.plan, last.period, plan, number)
         parameters, _ = affordable_epoch(ledger, of_epoch, limit, number, start_ms, period)
         if number > published_through:

@@ -45,18 +45,18 @@ async def abandon_aborted(context: JobContext, offset: int) -> None:
             say(f"aborted: {entry.get('entry', 'unknown')}{epoch}")
         if not aborted:
             say("aborted: no entry")
-        lost = _lost_draws(turn.book, aborted)
+        lost = _lost_draws(turn.log_state, aborted)
         if lost:
             await turn.commit([entries.epoch_abandoned(epoch, _VANISHED) for epoch in lost])
             say(f"abandoned, since a draw of theirs was lost: epochs {', '.join(map(str, lost))}")
 
 
-def _lost_draws(book: ReleaseLogState, aborted: Sequence[Entry]) -> list[int]:
+def _lost_draws(log_state: ReleaseLogState, aborted: Sequence[Entry]) -> list[int]:
     """Unfinished epochs whose noise was drawn for an entry that was aborted."""
     drawn = {(entry.get("entry"), entry.get("epoch")) for entry in aborted}
     return [
         state.epoch
-        for state in book.unfinished()
+        for state in log_state.unfinished()
         if state.head_list is None
         and (
             ("head_list_released", state.epoch) in drawn

@@ -1,8 +1,8 @@
 """Judge each entry of a batch: count it, or refuse it for one reason.
 
-Pure: frames, the epoch book, the epoch keys and the fingerprints seen so far go in; a verdict comes
-out, which `streams.tables.count_table` stores in one step. The only argument that is changed is the
-fingerprint table, which the caller throws away if the verdict is not stored.
+Pure: takes frames, the release log state, the epoch keys and the fingerprints seen so far, and
+returns a verdict, which `streams.tables.count_table` stores in one step. The only argument that it
+changes is the fingerprint table, which the caller discards if the verdict is not stored.
 
 Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
 one reason. A marker has no entry and adds nothing. The same log gives the same verdicts however it
@@ -45,20 +45,20 @@ __all__ = [
 ]
 
 
-def unknown_to(book: ReleaseLogState, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
-    """Frames that name an epoch or head list that the book does not have (yet)."""
+def unknown_to(log_state: ReleaseLogState, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
+    """Frames that name an epoch or head list that the log state does not have (yet)."""
     unknown = []
     for delivery in deliveries:
         frame = delivery.frame
         if isinstance(frame, ReportFrame):
-            known = book.reported_on(frame.head_list_id) is not None
+            known = log_state.reported_on(frame.head_list_id) is not None
             stem = InputStream.CLIENT_REPORTS
         elif isinstance(frame, OptinFrame):
-            known = frame.epoch in book.epochs
+            known = frame.epoch in log_state.epochs
             stem = InputStream.OPTIN_RECORDS
         else:
             continue
-        if not known and not book.is_past(frame.epoch, stem):
+        if not known and not log_state.is_past(frame.epoch, stem):
             unknown.append(UnknownFrame(delivery.offset, delivery.append_ms, frame.log_position))
     return unknown
 
@@ -66,24 +66,24 @@ def unknown_to(book: ReleaseLogState, deliveries: Iterable[Delivery]) -> list[Un
 def judge_reports(
     partition: int,
     deliveries: Sequence[Delivery],
-    book: ReleaseLogState,
+    log_state: ReleaseLogState,
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
     """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
     verdict = BatchVerdict()
     accepted: dict[int, tuple[HeadListRelease, list[Delivery]]] = {}
-    past = book.released_through(InputStream.CLIENT_REPORTS)
+    past = log_state.released_through(InputStream.CLIENT_REPORTS)
     for delivery in deliveries:
         frame = delivery.frame
         if not isinstance(frame, ReportFrame):
             _pass_or_refuse(verdict, delivery)
             continue
-        # Checked before the head list, which the book may have forgotten or never read.
+        # Checked before the head list, which the log state may have forgotten or never read.
         if frame.epoch <= past:
             verdict.late += len(frame)
             continue
-        epoch = book.reported_on(frame.head_list_id)
+        epoch = log_state.reported_on(frame.head_list_id)
         if epoch is None:
             verdict.refuse(None, delivery, Refusal.UNKNOWN_HEAD_LIST, len(frame))
             continue
@@ -138,7 +138,7 @@ def _count_reports(
 def judge_optin_records(
     partition: int,
     deliveries: Sequence[Delivery],
-    book: ReleaseLogState,
+    log_state: ReleaseLogState,
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
@@ -150,9 +150,9 @@ def judge_optin_records(
         if not isinstance(frame, OptinFrame):
             _pass_or_refuse(verdict, delivery)
             continue
-        epoch = book.epochs.get(frame.epoch)
+        epoch = log_state.epochs.get(frame.epoch)
         if epoch is None:
-            if book.is_past(frame.epoch, InputStream.OPTIN_RECORDS):
+            if log_state.is_past(frame.epoch, InputStream.OPTIN_RECORDS):
                 verdict.late += len(frame)
             else:
                 verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))

@@ -63,7 +63,7 @@ class BatchValidator(Protocol):
         self,
         partition: int,
         deliveries: Sequence[Delivery],
-        book: ReleaseLogState,
+        log_state: ReleaseLogState,
         keys: Mapping[int, EpochKeys],
         seen: Mapping[int, FingerprintTable],
     ) -> BatchVerdict: ...
@@ -275,10 +275,10 @@ class PartitionCounter:
     async def _judged(self, state: PartitionState, run: list[Delivery]) -> BatchVerdict:
         of = self._topic_context
         await self._read_log_for(run)
-        # The same book for keys and judging. With a newer one the judge could accept an entry of an
-        # epoch that opened after the keys were made.
-        book = of.release_log.stable_book
-        unreleased = {epoch.epoch: epoch for epoch in book.unreleased(of.stem)}
+        # The same log state for keys and judging. With a newer one the judge could accept an entry
+        # of an epoch that opened after the keys were made.
+        log_state = of.release_log.stable_state
+        unreleased = {epoch.epoch: epoch for epoch in log_state.unreleased(of.stem)}
         try:
             keys = {n: of.keys.epoch(e.parameters.plan.key_id, n) for n, e in unreleased.items()}
         except LookupError as error:
@@ -288,7 +288,7 @@ class PartitionCounter:
         for number in state.seen.keys() - unreleased.keys():
             del state.seen[number]
         seen = {number: contributors.table for number, contributors in state.seen.items()}
-        return of.judge(self.number, run, book, keys, seen)
+        return of.judge(self.number, run, log_state, keys, seen)
 
     async def _read_log_for(self, run: list[Delivery]) -> None:
         """Read the release log until all that a run names is known, or known not to exist.
@@ -296,7 +296,7 @@ class PartitionCounter:
         If that takes too long the partition is stopped, so that the others can continue.
         """
         release_log = self._topic_context.release_log
-        unknown = unknown_to(release_log.stable_book, run)
+        unknown = unknown_to(release_log.stable_state, run)
         if not unknown or await release_log.read_for(unknown):
             return
         furthest = max(unknown, key=lambda frame: frame.log_position)

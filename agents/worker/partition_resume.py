@@ -42,7 +42,7 @@ async def resume_state(
     kafka: KafkaInspector,
 ) -> PartitionState:
     """The state to resume counting from. Call it after reading the release log to its end."""
-    book = release_log.stable_book
+    log_state = release_log.stable_state
     deadline = time.monotonic() + _END_SETTLES_S
     surely_read = False
     while True:
@@ -50,11 +50,11 @@ async def resume_state(
         bounds = await kafka.bounds(topic.name, partition)
         if read.applying is not None:
             raise halt_reasons.half_applied(read.applying)
-        if _bars_open_epochs(book, stem, read.released_through):
+        if _bars_open_epochs(log_state, stem, read.released_through):
             # Perhaps released since we last read the log.
             await release_log.refresh_to_end(furthest=True)
-            book, surely_read = release_log.stable_book, True
-            if _bars_open_epochs(book, stem, read.released_through):
+            log_state, surely_read = release_log.stable_state, True
+            if _bars_open_epochs(log_state, stem, read.released_through):
                 raise halt_reasons.released_too_much(
                     read.released_through,
                     partial(_released_now, release_log, stem, read.released_through),
@@ -75,12 +75,12 @@ async def resume_state(
                     partial(_reaches, kafka, topic.name, partition, read.offset, noticed_ms),
                 )
         start = read.offset or 0
-        trimmed = book.trimmed_below(stem, topic.version, partition)
+        trimmed = log_state.trimmed_below(stem, topic.version, partition)
         lost = max(0, bounds.begin - max(start, trimmed))
         if lost and not surely_read:
             # Perhaps removed on purpose, and the entry that says so is not read yet.
             await release_log.refresh_to_end(furthest=True)
-            book, surely_read = release_log.stable_book, True
+            log_state, surely_read = release_log.stable_state, True
             continue
         offset = max(start, bounds.begin)
         if await tables.open(
@@ -88,9 +88,9 @@ async def resume_state(
             read,
             offset=offset,
             topic_id=topic_id,
-            released_through=book.released_through(stem),
+            released_through=log_state.released_through(stem),
             lost=lost,
-            unreleased=[epoch.epoch for epoch in book.unreleased(stem)],
+            unreleased=[epoch.epoch for epoch in log_state.unreleased(stem)],
         ):
             break
     if lost:
@@ -100,7 +100,7 @@ async def resume_state(
             extra={"stem": stem, "partition": partition, "offset": start, "lost": lost},
         )
     state = PartitionState(partition, topic_id, offset)
-    for epoch in book.unreleased(stem):
+    for epoch in log_state.unreleased(stem):
         state.seen[epoch.epoch] = await tables.load_seen(partition, epoch.epoch)
     return state
 
@@ -108,7 +108,7 @@ async def resume_state(
 async def _released_now(release_log: LogFollower, stem: InputStream, released_through: int) -> bool:
     """Whether the release log, read once more, has released what Redis says is released."""
     await release_log.refresh_to_end(furthest=True)
-    return not _bars_open_epochs(release_log.stable_book, stem, released_through)
+    return not _bars_open_epochs(release_log.stable_state, stem, released_through)
 
 
 async def _reaches(
@@ -125,5 +125,5 @@ async def _reaches(
     return append_ms is None or append_ms < noticed_ms
 
 
-def _bars_open_epochs(book: ReleaseLogState, stem: InputStream, released_through: int) -> bool:
-    return any(epoch.epoch <= released_through for epoch in book.unreleased(stem))
+def _bars_open_epochs(log_state: ReleaseLogState, stem: InputStream, released_through: int) -> bool:
+    return any(epoch.epoch <= released_through for epoch in log_state.unreleased(stem))

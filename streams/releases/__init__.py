@@ -3,7 +3,7 @@
 parameters   what is fixed for an epoch when it opens
 entries      the small entries, one JSON object each
 documents    whole documents, compressed and split over records of one transaction
-book         the state of every epoch and of the ledger, folded from the entries
+log state    the state of every epoch and of the ledger, folded from the entries
 log          the topic itself: fence, read to the end, draw, commit, in that order
 """
 

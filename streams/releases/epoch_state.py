@@ -6,9 +6,9 @@ the brokers' clocks; a seal's bounds list one offset for each partition.
 Promises: the log alone decides. Folding the same log gives the same state in every process;
 states only move forward, the first entry for a step wins, and an abandoned epoch stays so: what
 comes after it in the log is never published. A record that cannot be folded is an error each time
-it is met, and is never passed over. A book that starts at a checkpoint judges as one folded from
-the beginning: once an epoch and all before it have ended, its number alone says so. What a book
-keeps does not grow with the log.
+it is met, and is never skipped. A state that starts at a checkpoint gives the same decisions as one
+folded from the beginning: once an epoch and all before it have ended, its number alone decides. The
+state does not grow with the log.
 Assumes: epochs open in the order of their numbers.
 """
 
@@ -96,7 +96,7 @@ class ReleaseLogState:
         self._of_list: dict[bytes, int] = {}
 
     def copy(self) -> ReleaseLogState:
-        """The same book, which does not change when this one does."""
+        """The same log state, which does not change when this one does."""
         copied = copy.copy(self)
         copied.epochs, copied.trimmed = self.epochs.copy(), self.trimmed.copy()
         copied.turns, copied._parts = self.turns.copy(), self._parts.copy()

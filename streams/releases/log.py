@@ -8,7 +8,7 @@ Order is the proof. A *turn* of one kind of job
        in-sync replicas, so a leader that was cut off from its peers cannot give it;
     3. reads committed records until it sees that id. A server with an old copy of the log never
        shows it, so all that lies before it in the log has been read;
-    4. hands out the book. If nothing is released there, the caller may draw, outside any
+    4. hands out the log state. If nothing is released there, the caller may draw, outside any
        transaction;
     5. commits, once: begin, send the documents, then all entries in one record, commit;
     6. reads until it sees that record. Only then does anything follow from it.
@@ -104,9 +104,9 @@ class ReleaseLog:
         self.on_committed = on_committed
 
     @property
-    def book(self) -> ReleaseLogState:
+    def log_state(self) -> ReleaseLogState:
         """What was read so far."""
-        return self._reader.book
+        return self._reader.log_state
 
     async def catch_up(self) -> ReleaseLogState:
         """Read to the committed end by one server's answer: enough to look, never to decide."""
@@ -119,7 +119,7 @@ class ReleaseLog:
         )
 
     async def read_all(self) -> tuple[ReleaseLogState, Counter[tuple[str, int]]]:
-        """The book of the whole log from its beginning, and how often each epoch has each entry."""
+        """Read the whole log from its start: its state, and how often each epoch has each entry."""
         return await self._reader.with_dedicated_consumer(_fold_all)
 
     async def fence_and_read(self, kind: Kind) -> ReleaseLogState:
@@ -130,7 +130,7 @@ class ReleaseLog:
         the turn record: both are the same transaction to the partition.
         """
         async with self.turn(kind) as turn:
-            return turn.book
+            return turn.log_state
 
     @contextlib.asynccontextmanager
     async def turn(
@@ -188,9 +188,9 @@ class FencedSession:
     committed: bool = False
 
     @property
-    def book(self) -> ReleaseLogState:
+    def log_state(self) -> ReleaseLogState:
         """All that is in the log, as of this turn's own record and of its commit."""
-        return self._log.book
+        return self._log.log_state
 
     async def begin(self) -> None:
         """Write the turn record, and read the log up to it."""
@@ -252,10 +252,10 @@ class FencedSession:
 
 
 def _fold_all(consumer: LogConsumer) -> tuple[ReleaseLogState, Counter[tuple[str, int]]]:
-    book, seen = ReleaseLogState(), Counter[tuple[str, int]]()
+    log_state, seen = ReleaseLogState(), Counter[tuple[str, int]]()
     for record in consumer.to_end(0):
-        book.apply(*record)
+        log_state.apply(*record)
         for entry in entries.of_record(record.key, record.value):
             if entry.get("entry") in ONCE:
                 seen[str(entry["entry"]), int(entry["epoch"])] += 1
-    return book, seen
+    return log_state, seen

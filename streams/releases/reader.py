@@ -1,6 +1,6 @@
 """The reader of the release log that gateways, workers, jobs and verbs share.
 
-It folds committed records into a book (`streams.releases.epoch_state`), and is used in two ways:
+It folds committed records into a `ReleaseLogState`, and is used in two ways:
 
     to follow   `LogFollower`: read to an end that Kafka reports. That end may be too low, since
                 a broker that was cut off from its peers reports an old one
@@ -66,17 +66,17 @@ def _system_ms() -> int:
 class LogListener(Protocol):
     """Turns what is read into something else, before `position` says that it was read."""
 
-    def take(self, book: ReleaseLogState, record: LogRecord) -> None:
-        """A record was folded into the book."""
+    def take(self, log_state: ReleaseLogState, record: LogRecord) -> None:
+        """A record was folded into the log state."""
         ...
 
-    def publish(self, book: ReleaseLogState) -> None:
+    def publish(self, log_state: ReleaseLogState) -> None:
         """All records that were fetched together were."""
         ...
 
 
 class LogReader:
-    """One process's book, and the consumer that it is read with."""
+    """One process's log state, and the consumer that it is read with."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class LogReader:
         self._since_ms = since_ms
         self._listener = listener
         self._now_ms = now_ms
-        self._book: ReleaseLogState | None = None
+        self._log_state: ReleaseLogState | None = None
         self._consumer: LogConsumer | None = None
         self._renew_at = 0.0
         self._reading = asyncio.Lock()
@@ -108,13 +108,15 @@ class LogReader:
         self._closing = False
 
     @property
-    def book(self) -> ReleaseLogState:
+    def log_state(self) -> ReleaseLogState:
         """What was read so far. It changes as the log is read on."""
-        if self._book is None:
+        if self._log_state is None:
             raise StoreUnavailable("the release log was not read yet")
-        return self._book
+        return self._log_state
 
-    async def step(self, needed: Callable[[ReleaseLogState], bool] = lambda _book: True) -> bool:
+    async def step(
+        self, needed: Callable[[ReleaseLogState], bool] = lambda _log_state: True
+    ) -> bool:
         """Read and fold what comes next, if `needed`; whether anything came within a moment."""
         return await self._undisturbed(self._step(needed))
 
@@ -129,13 +131,13 @@ class LogReader:
     async def read_until(self, turn_id: str, within_s: float) -> ReleaseLogState:
         """Read until this record of ours is seen, by as many servers as that takes."""
         started = time.monotonic()
-        if not await self._read_while(lambda book: turn_id not in book.turns, within_s):
+        if not await self._read_while(lambda log_state: turn_id not in log_state.turns, within_s):
             raise StoreUnavailable(
                 "the release log must show a record that Kafka has acknowledged, and did not for "
                 f"{time.monotonic() - started:.0f} s: a transaction before it is still open, or a "
                 "broker is cut off from its peers. Run `blendstream doctor`"
             )
-        return self.book
+        return self.log_state
 
     async def reopen(self) -> None:
         """Read on with another consumer: a server that was cut off answers without an error."""
@@ -143,7 +145,7 @@ class LogReader:
             await self._drop_consumer()
 
     async def with_dedicated_consumer(self, read: Callable[[LogConsumer], T]) -> T:
-        """Use a consumer of its own, in a thread; the book stays as it is."""
+        """Use a consumer of its own, in a thread; the log state stays as it is."""
 
         def used() -> T:
             consumer = self._new_consumer()
@@ -177,14 +179,16 @@ class LogReader:
 
     async def _read_while(self, needed: Callable[[ReleaseLogState], bool], within_s: float) -> bool:
         """Read on while more is needed; False when nothing more came and the time is up."""
-        if self._book is None:
-            await self.step(lambda _book: False)  # Looking for the start is no part of that time.
+        if self._log_state is None:
+            await self.step(
+                lambda _log_state: False
+            )  # Looking for the start is no part of that time.
         started = moved = time.monotonic()
         patience_s = REOPEN_AFTER_S
         while True:
             # One step at a time: another reader of this process may bring what ends our wait.
             came = await self.step(needed)
-            if not needed(self.book):
+            if not needed(self.log_state):
                 return True
             now = time.monotonic()
             if came:
@@ -199,35 +203,35 @@ class LogReader:
 
     async def _step(self, needed: Callable[[ReleaseLogState], bool]) -> bool:
         async with self._reading:
-            book = await self._opened_book()
-            if not needed(book):
+            log_state = await self._opened_log_state()
+            if not needed(log_state):
                 return False
-            before = book.read_upto
-            await self._fold_some(book, await self._opened_consumer(before))
-            return book.read_upto > before
+            before = log_state.read_upto
+            await self._fold_some(log_state, await self._opened_consumer(before))
+            return log_state.read_upto > before
 
     async def _catch_up(self) -> ReleaseLogState:
         async with self._reading:
-            book = await self._opened_book()
-            consumer = await self._opened_consumer(book.read_upto)
+            log_state = await self._opened_log_state()
+            consumer = await self._opened_consumer(log_state.read_upto)
             # A consumer reports the end once for each start.
-            await asyncio.to_thread(consumer.start_at, book.read_upto)
+            await asyncio.to_thread(consumer.start_at, log_state.read_upto)
             answered = time.monotonic()
             while True:
-                before = book.read_upto
-                end = await self._fold_some(book, consumer)
+                before = log_state.read_upto
+                end = await self._fold_some(log_state, consumer)
                 if end is not None:
-                    return book
-                if book.read_upto > before:
+                    return log_state
+                if log_state.read_upto > before:
                     answered = time.monotonic()
                 elif time.monotonic() > answered + self._timeout_s:
                     await self._drop_consumer()
                     raise StoreUnavailable("Kafka did not answer a fetch of the release log")
 
-    async def _opened_book(self) -> ReleaseLogState:
-        if self._book is None:
-            self._book = ReleaseLogState(*await self.with_dedicated_consumer(self._find_start))
-        return self._book
+    async def _opened_log_state(self) -> ReleaseLogState:
+        if self._log_state is None:
+            self._log_state = ReleaseLogState(*await self.with_dedicated_consumer(self._find_start))
+        return self._log_state
 
     async def _opened_consumer(self, offset: int) -> LogConsumer:
         if time.monotonic() > self._renew_at:
@@ -244,28 +248,28 @@ class LogReader:
             return consumer.find_start(self._now_ms())
         return Ledger(), consumer.first_since(self._since_ms) or 0
 
-    async def _fold_some(self, book: ReleaseLogState, consumer: LogConsumer) -> int | None:
+    async def _fold_some(self, log_state: ReleaseLogState, consumer: LogConsumer) -> int | None:
         """Read and fold what comes next; the committed end, if that was reached."""
         if self._closing:
             raise StoreUnavailable("the release log was closed while it was read")
         try:
             records, end = await asyncio.to_thread(consumer.poll)
             for record in records:
-                if record.offset < book.read_upto:
+                if record.offset < log_state.read_upto:
                     continue
-                book.apply(*record)
+                log_state.apply(*record)
                 if self._listener is not None:
-                    self._listener.take(book, record)
+                    self._listener.take(log_state, record)
             if self._listener is not None and records:
-                self._listener.publish(book)
+                self._listener.publish(log_state)
         except BaseException:
             # What was fetched and not folded must be fetched again.
             await self._drop_consumer()
             raise
         # Also moves over the marks that transactions leave, which are no records.
-        book.read_upto = max(book.read_upto, end or 0)
-        if book.read_upto > self.position:
-            self.position = book.read_upto
+        log_state.read_upto = max(log_state.read_upto, end or 0)
+        if log_state.read_upto > self.position:
+            self.position = log_state.read_upto
             self._renew_at = time.monotonic() + RENEW_AFTER_S
             self._moved.set()
             self._moved.clear()
@@ -281,7 +285,7 @@ class LogReader:
 
 
 class UnknownFrame(NamedTuple):
-    """A frame that names an epoch or head list that a book does not have (yet)."""
+    """A frame that names an epoch or head list that a log state does not have (yet)."""
 
     offset: int
     append_ms: int
@@ -318,11 +322,11 @@ class LogFollower(LogReader):
         self._copy: ReleaseLogState | None = None
 
     @property
-    def stable_book(self) -> ReleaseLogState:
+    def stable_state(self) -> ReleaseLogState:
         """What was read so far. It stays as it is: after reading on there is another one."""
-        book = self._book or ReleaseLogState()
-        if self._copy is None or self._copy.read_upto < book.read_upto:
-            self._copy = book.copy()
+        log_state = self._log_state or ReleaseLogState()
+        if self._copy is None or self._copy.read_upto < log_state.read_upto:
+            self._copy = log_state.copy()
         return self._copy
 
     async def end(self, *, furthest: bool = False) -> int:
@@ -343,7 +347,7 @@ class LogFollower(LogReader):
         """
         asked_at = time.monotonic()
         end = await self.end(furthest=furthest)
-        if not await self._read_while(lambda book: book.read_upto < end, self._timeout_s):
+        if not await self._read_while(lambda log_state: log_state.read_upto < end, self._timeout_s):
             raise StoreUnavailable(
                 "the release log could not be read to its end in time; "
                 "another job may hold a transaction open"
@@ -366,8 +370,9 @@ class LogFollower(LogReader):
         return False
 
     def _far_enough(self, frames: Sequence[UnknownFrame]) -> bool:
-        book = self._book or ReleaseLogState()
+        log_state = self._log_state or ReleaseLogState()
         return all(
-            book.read_upto >= frame.log_position or book.last_ms > frame.append_ms + self._skew_ms
+            log_state.read_upto >= frame.log_position
+            or log_state.last_ms > frame.append_ms + self._skew_ms
             for frame in frames
         )

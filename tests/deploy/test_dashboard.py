@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from blendstream.agents.gateway.state.metrics import GATEWAY
-from blendstream.agents.jobs.metrics import _BOOK, JOBS, REPORTS
+from blendstream.agents.jobs.metrics import _LOG_REGISTRY, JOBS, REPORTS
 from blendstream.agents.worker.metrics import WORKER
 from tests.prometheus_rules import DASHBOARD, as_grafana_asks, expressions, metrics_in, panels
 from tests.prometheus_server import Prometheus
@@ -21,7 +21,7 @@ from tests.service.waiting import wait_for
 def declared() -> set[str]:
     """Every name that a scrape may hold."""
     names = {"up"}
-    for registry in (WORKER, GATEWAY, JOBS, _BOOK):
+    for registry in (WORKER, GATEWAY, JOBS, _LOG_REGISTRY):
         for family in registry.collect():
             suffixes = {
                 "counter": ["_total"],
@@ -65,7 +65,7 @@ def test_every_metric_is_on_the_dashboard():
     bases = {re.sub(r"_(total|bucket|sum|count|info)$", "", name) for name in shown}
     ours = {
         family.name
-        for registry in (WORKER, GATEWAY, JOBS, _BOOK)
+        for registry in (WORKER, GATEWAY, JOBS, _LOG_REGISTRY)
         for family in registry.collect()
         if family.name.startswith("blender_")
     }
@@ -176,7 +176,7 @@ def test_an_instance_can_be_chosen_where_panels_are_about_processes():
 def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Prometheus, with each process's metrics as they are before its first request."""
     REPORTS.set(math.nan)  # as a jobs process sets it while nothing is published
-    processes = {"gateway": [GATEWAY], "worker": [WORKER], "jobs": [JOBS, _BOOK]}
+    processes = {"gateway": [GATEWAY], "worker": [WORKER], "jobs": [JOBS, _LOG_REGISTRY]}
     servers = {name: _serving(registries) for name, registries in processes.items()}
     places = {name: f"http://127.0.0.1:{s.server_port}/metrics" for name, s in servers.items()}
     prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), places)

@@ -78,7 +78,7 @@ class CutOffService(ModelledService):
         while True:
             async with self._sending:
                 with contextlib.suppress(StoreUnavailable):
-                    for state in list((await self.made.book()).epochs.values()):
+                    for state in list((await self.made.log_state()).epochs.values()):
                         await self._send_records(state)
                         await self._send_reports(state)
             await asyncio.sleep(2.0)

@@ -116,7 +116,7 @@ class ReplicatedService(ModelledService):
                 if self._look_from is not None:
                     url, self._look_from = self._look_from, None
                     await self.made.look_from(url)
-                self._epochs = dict((await self.made.book()).epochs)
+                self._epochs = dict((await self.made.log_state()).epochs)
                 for epoch, state in self._epochs.items():
                     if state.stage is Stage.REPORTING and epoch not in self.people.head_lists:
                         self.people.head_lists[epoch] = await self.made.head_list(state)
@@ -202,10 +202,10 @@ class ReplicatedService(ModelledService):
         """
 
         async def over() -> bool:
-            book = await self.made.book()
+            log_state = await self.made.log_state()
             open_now = [
                 state
-                for epoch, state in sorted(book.epochs.items())
+                for epoch, state in sorted(log_state.epochs.items())
                 if epoch <= last and not state.stage.over
             ]
             if not open_now:
@@ -221,7 +221,7 @@ class ReplicatedService(ModelledService):
         await self.made.until(over, RECOVERED_WITHIN_S, f"epoch {last} published")
 
     async def _wrong_with(self, epoch: int) -> list[str]:
-        state = (await self.made.book()).epochs.get(epoch)
+        state = (await self.made.log_state()).epochs.get(epoch)
         if state is None:
             return []  # A gap in the windows while nobody led: nothing was accepted in it.
         reasons = {

@@ -168,14 +168,14 @@ class ServiceWorld:
     async def check(self) -> None:
         """Every epoch that was published long enough ago, and not checked before."""
         made = self.running.made
-        epochs = (await made.until(self._book, ANSWERED_WITHIN_S, "an answer of Kafka")).epochs
+        epochs = (await made.until(self._log_state, ANSWERED_WITHIN_S, "an answer of Kafka")).epochs
         for epoch, state in sorted(epochs.items()):
             settled = state.over_at_ms is not None and now_ms() > state.over_at_ms + SETTLED_MS
             if epoch not in self.checked and settled:
                 await self._check(epoch, state)
 
-    async def _book(self) -> object:
-        return await self.running.made.book()
+    async def _log_state(self) -> object:
+        return await self.running.made.log_state()
 
     async def _check(self, epoch: int, state: EpochState) -> None:
         made = self.running.made
@@ -230,7 +230,7 @@ class ServiceWorld:
         assert not running.twice(), running.twice()
 
     async def _over(self, last: int) -> bool:
-        epochs = (await self.running.made.book()).epochs
+        epochs = (await self.running.made.log_state()).epochs
         return all(state.stage.over for epoch, state in epochs.items() if epoch <= last)
 
 

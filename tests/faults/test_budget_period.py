@@ -44,7 +44,7 @@ ONE_BUDGET = {
 
 async def known_after(made: EpochService, epoch: int) -> tuple[set, set]:
     """The records of an epoch's head list, and those of them that stay known."""
-    state = (await made.book()).epochs[epoch]
+    state = (await made.log_state()).epochs[epoch]
     assert state.head_list is not None
     head_list, _ = await made.head_list(state)
     numbers = SelectionNumbers.read(await made.document(state.head_list.optin))
@@ -98,14 +98,14 @@ async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kaf
             await made.until_stage(epoch, Stage.PUBLISHED, timeout_s=90)
 
         async def refused() -> bool:
-            paused = (await made.book()).paused
+            paused = (await made.log_state()).paused
             return paused is not None and paused.epoch == T
 
         await made.until(refused, 30, "a pause after the last epoch of the period")
-        book = await made.book()
-        assert sorted(book.epochs) == list(range(T))
-        assert book.ledger.basic_in_life("optin") == Cost(4.0, 1e-5)
-        periods = [book.epochs[epoch].parameters.period for epoch in range(T)]
+        log_state = await made.log_state()
+        assert sorted(log_state.epochs) == list(range(T))
+        assert log_state.ledger.basic_in_life("optin") == Cost(4.0, 1e-5)
+        periods = [log_state.epochs[epoch].parameters.period for epoch in range(T)]
         assert periods[0] is not None
         assert periods[0].rule.epochs == T
         assert periods == [periods[0]] * T
@@ -132,7 +132,7 @@ async def test_a_period_is_charged_and_released_once_whatever_dies_meanwhile(kaf
         state = await made.until_stage(T, Stage.COLLECTING, timeout_s=60)
         assert state.parameters.period is not None
         assert state.parameters.period.first_epoch == T
-        assert (await made.book()).ledger.basic_in_life("optin") == Cost(8.0, 2e-5)
+        assert (await made.log_state()).ledger.basic_in_life("optin") == Cost(8.0, 2e-5)
 
 
 @pytest.mark.timeout(120)
@@ -143,7 +143,7 @@ async def test_no_epoch_opens_with_a_log_that_lacks_what_was_published(kafka, re
         topic = made.topics.head_lists.name
         async with bench(made, clock) as jobs:
             await jobs.keep()
-            assert sorted((await made.book()).epochs) == [0, 1]
+            assert sorted((await made.log_state()).epochs) == [0, 1]
             clock.now_ms += 3_600_000
             marks = PublishedMarks(jobs.context.redis, made.settings.topics.prefix, topic)
             await marks.add(2, "0" * 64)
@@ -154,15 +154,15 @@ async def test_no_epoch_opens_with_a_log_that_lacks_what_was_published(kafka, re
         async with bench(made, clock) as jobs:
             with pytest.raises(StoreMismatch, match="head list of epoch 2 is published"):
                 await jobs.keep()
-            assert sorted((await made.book()).epochs) == [0, 1]
+            assert sorted((await made.log_state()).epochs) == [0, 1]
 
             # The operator's remedy charges through the highest number published anywhere, even if
             # the time since the copy allows for fewer.
             await jobs.context.publisher.publish(
                 made.topics.estimates.name, 4, b"an epoch's figures"
             )
-            last = (await made.book()).epochs[1].parameters
+            last = (await made.log_state()).epochs[1].parameters
             await go_on_with_restored(jobs.context, "log restored", last.window_start_ms)
-            assert not (await made.book()).unfinished()
-            assert max((await made.book()).epochs) == 4
+            assert not (await made.log_state()).unfinished()
+            assert max((await made.log_state()).epochs) == 4
             await jobs.keep()

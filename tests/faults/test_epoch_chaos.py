@@ -31,9 +31,9 @@ async def _feed(made: EpochService, rng: np.random.Generator, stop: asyncio.Even
     reported: set[int] = set()
     while not stop.is_set():
         with contextlib.suppress(StoreUnavailable):
-            book = await made.book()
+            log_state = await made.log_state()
             now = time.time_ns() // 1_000_000
-            for epoch, state in sorted(book.epochs.items()):
+            for epoch, state in sorted(log_state.epochs.items()):
                 parameters = state.parameters
                 inside = parameters.window_start_ms <= now < parameters.window_end_ms - 1_000
                 if epoch not in fed and inside:
@@ -62,8 +62,8 @@ async def test_jobs_killed_and_paused_at_random_steps_release_each_epoch_once(
         running = []
 
         async def enough() -> bool:
-            book = await made.book()
-            return sum(s.stage.over for s in book.epochs.values()) >= EPOCHS
+            log_state = await made.log_state()
+            return sum(s.stage.over for s in log_state.epochs.values()) >= EPOCHS
 
         while not await enough():
             assert time.monotonic() < deadline, made.logs()
@@ -84,12 +84,12 @@ async def test_jobs_killed_and_paused_at_random_steps_release_each_epoch_once(
         for part in running:
             part.kill()
         made.start_jobs()
-        over = [e for e, s in (await made.book()).epochs.items() if s.stage is Stage.PUBLISHED]
+        over = [e for e, s in (await made.log_state()).epochs.items() if s.stage is Stage.PUBLISHED]
 
         async def all_out() -> bool:
             estimates = await made.published(made.topics.estimates.name)
             graphs = await made.published(made.topics.click_graphs.name)
-            epochs = (await made.book()).epochs
+            epochs = (await made.log_state()).epochs
             owed = {epoch for epoch in over if epochs[epoch].click_graph is not None}
             return set(over) <= estimates.keys() and owed <= graphs.keys()
 

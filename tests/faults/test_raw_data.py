@@ -71,7 +71,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
     async with epoch_service(kafka.url, fault_redis.url, **GRAPHS) as made:
         async with bench(made, clock) as before:
             await before.keep()
-            opened = list((await made.book()).epochs)
+            opened = list((await made.log_state()).epochs)
             await count_records(made, 0, some_records(0, rng))
             raw = await raw_keys(made)
             assert raw
@@ -95,7 +95,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
             await counted_to(made, 0, 3)
             await after.keep()
             assert await begins(made) == [3, 0]
-            trimmed = (await made.book()).trimmed
+            trimmed = (await made.log_state()).trimmed
             assert trimmed == {(OPTIN, 1): (2, 9), (OPTIN, 2): (3, 0)}
 
             # Announced, but neither counted nor there: the topics may come from a copy.
@@ -131,7 +131,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
 
 async def many_epochs_pass(made: EpochService, jobs: JobBench) -> None:
     """So many that the log keeps none of the epochs that are over now."""
-    last = (await made.book()).last
+    last = (await made.log_state()).last
     assert last is not None
     added = [entries.epoch_abandoned(last.epoch, "a drill")]
     for n in range(1, KEPT_EPOCHS + 3):
@@ -147,4 +147,4 @@ async def many_epochs_pass(made: EpochService, jobs: JobBench) -> None:
     async with jobs.context.log.turn(Kind.OPERATOR) as turn:
         await turn.commit(added)
     await jobs.keep()
-    assert 0 not in (await made.book()).epochs
+    assert 0 not in (await made.log_state()).epochs

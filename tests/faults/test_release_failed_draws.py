@@ -54,7 +54,7 @@ async def _ready_to_draw(made: EpochService, jobs: JobBench, epoch: int) -> None
     if "click_graph.share" in made.values:
         counts = with_graph(counts)
     await count_records(made, epoch, counts)
-    state = (await made.book()).epochs[epoch]
+    state = (await made.log_state()).epochs[epoch]
     jobs.clock.now_ms = max(jobs.clock.now_ms, state.parameters.records_sealable_at_ms)
     await jobs.keep()
 
@@ -82,11 +82,11 @@ async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeat
             assert noise.asked == len(errors), "drawn again after a restart"
             await _ready_to_draw(made, restarted, len(errors))
             assert await restarted.run(Kind.HEAD_LISTS)
-        book = await made.book()
+        log_state = await made.log_state()
         failed_epochs = range(len(errors))
         for epoch in failed_epochs:
-            assert "draw failed and is not repeated" in (book.epochs[epoch].abandoned or "")
-        assert book.epochs[len(errors)].stage is Stage.REPORTING
+            assert "draw failed and is not repeated" in (log_state.epochs[epoch].abandoned or "")
+        assert log_state.epochs[len(errors)].stage is Stage.REPORTING
         assert releases(made, "epoch_abandoned") == Counter(dict.fromkeys(failed_epochs, 1))
         assert releases(made, "head_list_released") == Counter({len(errors): 1})
 
@@ -109,14 +109,14 @@ async def test_opt_in_estimates_that_fail_abandon_no_epoch(
         with monkeypatch.context() as broken:
             broken.setattr(optin, "noisy_count_interval", _failing)
             assert await jobs.run(Kind.HEAD_LISTS)
-            assert (await made.book()).epochs[0].stage is Stage.REPORTING
+            assert (await made.log_state()).epochs[0].stage is Stage.REPORTING
             clock.now_ms += 3 * HOUR_MS
             await jobs.keep()
             for _ in range(2):
                 with pytest.raises(FloatingPointError):
                     await jobs.run(Kind.ESTIMATES)
         assert await jobs.run(Kind.ESTIMATES), "nothing was drawn, so it is tried again"
-        assert (await made.book()).epochs[0].stage is Stage.PUBLISHED
+        assert (await made.log_state()).epochs[0].stage is Stage.PUBLISHED
         assert releases(made, "epoch_abandoned").total() == 0
 
 
@@ -152,7 +152,7 @@ async def test_a_failed_draw_of_a_click_graph_is_published_empty_and_is_not_repe
             published = await made.published(made.topics.click_graphs.name)
         assert releases(made, "click_graph_released") == Counter({0: 1, 1: 1, 2: 1})
         assert releases(made, "head_list_released") == Counter({0: 1, 1: 1, 2: 1})
-        states = (await made.book()).epochs
+        states = (await made.log_state()).epochs
         failed, after = states[1].click_graph, states[2].click_graph
         assert failed is not None
         assert failed.outcome is EpochOutcome.EMPTY
@@ -214,7 +214,7 @@ async def test_nothing_is_drawn_before_a_failed_draw_is_written_down(
 
         async def written() -> bool:
             await jobs.run(Kind.HEAD_LISTS)
-            return (await made.book()).epochs[0].stage is Stage.ABANDONED
+            return (await made.log_state()).epochs[0].stage is Stage.ABANDONED
 
         await made.until(written, 30)
         assert noise.asked == 1
@@ -241,7 +241,7 @@ async def test_a_draw_that_fails_too_late_leaves_the_release_of_another_job_alon
         sleeper.go_on.set()
         with pytest.raises(ReleaseFailed):
             await sleeping
-        assert (await made.book()).epochs[0].stage is Stage.REPORTING
+        assert (await made.log_state()).epochs[0].stage is Stage.REPORTING
         assert releases(made, "epoch_abandoned").total() == 0
         await same_bytes_everywhere(made, range(1))
 
@@ -262,11 +262,11 @@ async def test_a_failure_before_drawing_is_tried_again_until_the_deadline(
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
                 await jobs.run(Kind.CLICK_GRAPHS)
-        assert (await made.book()).epochs[0].graph_due
+        assert (await made.log_state()).epochs[0].graph_due
         clock.now_ms += made.settings.epoch.counting_deadline_s * 1000
         with pytest.raises(ReleaseFailed):
             await jobs.run(Kind.CLICK_GRAPHS)
-        graph = (await made.book()).epochs[0].click_graph
+        graph = (await made.log_state()).epochs[0].click_graph
         assert graph is not None
         assert [reason.value for reason in graph.reasons] == ["job_failed"]
         assert releases(made, "click_graph_released") == Counter({0: 1})

@@ -96,7 +96,7 @@ async def sealed(made: EpochService, jobs: JobBench, epoch: int = 0) -> None:
     """An epoch whose head list is due."""
     await jobs.keep()
     await count_records(made, epoch, some_records(epoch, np.random.default_rng(epoch)))
-    jobs.clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+    jobs.clock.now_ms = (await made.log_state()).epochs[epoch].parameters.records_sealable_at_ms
     await jobs.keep()
 
 
@@ -226,7 +226,7 @@ async def test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_l
         assert "aborted: head_list_released of epoch 0\n" in reported.stdout
         assert "abandoned, since a draw of theirs was lost: epochs 0\n" in reported.stdout
 
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         assert state.stage is Stage.ABANDONED
         assert "is not drawn again" in (state.abandoned or "")
         assert (await check_release_log(made.settings, made.kafka))[0] == Grade.OK
@@ -250,11 +250,11 @@ async def test_a_head_list_that_anyone_may_have_seen_is_not_drawn_again(made: Ep
         await PublishedMarks(jobs.context.redis, made.settings.topics.prefix, topic).add(1, "id")
         assert not await jobs.run(Kind.HEAD_LISTS), "Redis remembers that it was published"
         assert "head-lists.drawn" not in jobs.steps
-        book = await made.book()
+        log_state = await made.log_state()
         for epoch in (0, 1):
-            assert book.epochs[epoch].stage is Stage.ABANDONED
+            assert log_state.epochs[epoch].stage is Stage.ABANDONED
             assert "is published and its release is not in the log" in str(
-                book.epochs[epoch].abandoned
+                log_state.epochs[epoch].abandoned
             )
         await sealed(made, jobs, 2)
         assert await jobs.run(Kind.HEAD_LISTS), "the next epoch goes on"

@@ -59,7 +59,7 @@ async def test_a_job_paused_at_any_step_wakes_up_to_find_itself_replaced(
         await other.keep()
         for epoch, step in enumerate(steps):
             await count_records(made, epoch, with_graph(some_records(epoch, rng)))
-            state = (await made.book()).epochs[epoch]
+            state = (await made.log_state()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
             await other.keep()
             await _paused_and_replaced(sleeper, other, Kind.CLICK_GRAPHS, step)
@@ -105,13 +105,13 @@ async def test_two_jobs_racing_release_once(kafka, redis_server, tmp_path: Path)
         await one.keep()
         for epoch in range(2):
             await count_records(made, epoch, with_graph(some_records(epoch, rng)))
-            state = (await made.book()).epochs[epoch]
+            state = (await made.log_state()).epochs[epoch]
             clock.now_ms = state.parameters.records_sealable_at_ms
             # The keepers race too.
             await asyncio.gather(one.keep(), two.keep(), return_exceptions=True)
             await one.keep()
             await _race(one, two, Kind.CLICK_GRAPHS)
-            graph = (await made.book()).epochs[epoch].click_graph
+            graph = (await made.log_state()).epochs[epoch].click_graph
             assert graph is not None
             assert graph.outcome is EpochOutcome.COMPLETE
             await _race(one, two, Kind.HEAD_LISTS)
@@ -145,11 +145,11 @@ async def test_jobs_that_were_down_for_three_epochs_catch_up_in_order(kafka, red
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
-        book = await made.book()
-        assert sorted(book.epochs) == [0, 1, 2, 3]
+        log_state = await made.log_state()
+        assert sorted(log_state.epochs) == [0, 1, 2, 3]
         for epoch in range(3):
             await count_records(made, epoch, some_records(epoch, rng))
-        clock.now_ms = book.epochs[2].parameters.records_sealable_at_ms
+        clock.now_ms = log_state.epochs[2].parameters.records_sealable_at_ms
         await jobs.keep()
         for _ in range(3):
             assert await jobs.run(Kind.HEAD_LISTS)
@@ -176,7 +176,7 @@ async def test_a_head_list_of_several_megabytes_is_released_and_read_whole(kafka
         await count_records(
             made, 0, {OptinSubgroup.S: counts, OptinSubgroup.T: Counter(texts[:50])}
         )
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         assert await jobs.run(Kind.HEAD_LISTS)
         state = await made.until_stage(0, Stage.REPORTING)
@@ -198,21 +198,24 @@ async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_serv
         async with bench(made, clock) as before:
             await before.keep()
         await count_records(made, 0, some_records(0, rng))
-        opened = (await made.book()).epochs[0].parameters
+        opened = (await made.log_state()).epochs[0].parameters
         made.change(privacy__epsilon="2", privacy__head_list_cells="4", epoch__window_s="7200")
         async with bench(made, clock) as after:
             clock.now_ms = opened.records_sealable_at_ms
             await after.keep()
             assert await after.run(Kind.HEAD_LISTS)
-        book = await made.book()
-        assert book.epochs[0].parameters == opened
-        head_list, _ = await made.head_list(book.epochs[0])
+        log_state = await made.log_state()
+        assert log_state.epochs[0].parameters == opened
+        head_list, _ = await made.head_list(log_state.epochs[0])
         assert head_list.randomizer.epsilon == 4.0
         assert head_list.listed == 10
-        newest = book.epochs[max(book.epochs)].parameters
+        newest = log_state.epochs[max(log_state.epochs)].parameters
         assert newest.plan.privacy.epsilon == 2.0
         assert newest.window_ms == 2 * HOUR_MS
-        assert newest.window_start_ms == book.epochs[max(book.epochs) - 1].parameters.window_end_ms
+        assert (
+            newest.window_start_ms
+            == log_state.epochs[max(log_state.epochs) - 1].parameters.window_end_ms
+        )
 
 
 @pytest.mark.more
@@ -231,7 +234,7 @@ async def test_jobs_of_two_versions_side_by_side_release_once(kafka, redis_serve
             _append(made, {"entry": "new to the older one", "epoch": 0})
             for epoch in range(3):
                 await count_records(made, epoch, some_records(epoch, rng))
-                opened = (await made.book()).epochs[epoch].parameters
+                opened = (await made.log_state()).epochs[epoch].parameters
                 clock.now_ms = opened.records_sealable_at_ms
                 await asyncio.gather(older.keep(), newer.keep(), return_exceptions=True)
                 await newer.keep()
@@ -287,17 +290,17 @@ async def test_jobs_stop_at_epochs_that_are_open_in_other_topics(kafka, redis_se
             await before.keep()
         made.change(topics__partitions="4", topics__version="2")
         made.topics = await ensure_topics(made.settings, made.kafka)
-        opened = (await made.book()).epochs
+        opened = (await made.log_state()).epochs
         clock.now_ms = max(s.parameters.records_sealable_at_ms for s in opened.values())
         async with bench(made, clock) as after:
             for work in (after.keep, *(partial(after.run, kind) for kind in JOBS)):
                 with pytest.raises(StoreMismatch, match="are open in topics of version 1 with 2"):
                     await work()
-            assert (await made.book()).epochs == opened, "nothing was sealed or released"
+            assert (await made.log_state()).epochs == opened, "nothing was sealed or released"
             async with after.context.log.turn(Kind.OPERATOR) as turn:
                 await turn.commit([entries.epoch_abandoned(e, "more partitions") for e in opened])
             await after.keep()
-            state = (await made.book()).last
+            state = (await made.log_state()).last
             assert state is not None
             plan = state.parameters.plan
             assert (plan.topic_version, plan.optin_partitions) == (2, 4)
@@ -314,22 +317,22 @@ async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
         await jobs.keep()
         few = {OptinSubgroup.S: Counter({b"q\tu": 5}), OptinSubgroup.T: Counter()}
         await count_records(made, 0, few)
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         assert await jobs.run(Kind.HEAD_LISTS)
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         assert state.estimates is not None
         assert state.estimates.outcome is EpochOutcome.EMPTY
         assert [r.value for r in state.estimates.reasons] == ["too_few_optin_users"]
 
         await count_records(made, 1, some_records(1, rng))
-        clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[1].parameters.records_sealable_at_ms
         await jobs.keep()
         async with jobs.context.log.turn(Kind.OPERATOR) as turn:
             await turn.commit([entries.epoch_abandoned(1, "a drill")])
         assert not await jobs.run(Kind.HEAD_LISTS)
         await jobs.keep()
-        assert (await made.book()).epochs[1].stage is Stage.ABANDONED
+        assert (await made.log_state()).epochs[1].stage is Stage.ABANDONED
         assert not any(b":1:S" in key for key in await made.redis_keys())
 
 
@@ -350,9 +353,9 @@ async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka
         for _ in range(4):
             clock.now_ms += HOUR_MS
             await jobs.keep()
-        book = await made.book()
-        assert sorted(book.epochs) == [0, 1]
-        notice = book.paused_at(clock.now_ms)
+        log_state = await made.log_state()
+        assert sorted(log_state.epochs) == [0, 1]
+        notice = log_state.paused_at(clock.now_ms)
         assert notice is not None
         assert notice.resumes_at_ms % (period_s * 1000) == 0
         assert "budget of this period is spent" in notice.reason
@@ -360,9 +363,9 @@ async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka
 
         clock.now_ms = notice.resumes_at_ms
         await jobs.keep()
-        book = await made.book()
-        assert book.epochs[2].parameters.window_start_ms == notice.resumes_at_ms
-        assert book.paused_at(clock.now_ms) is None
+        log_state = await made.log_state()
+        assert log_state.epochs[2].parameters.window_start_ms == notice.resumes_at_ms
+        assert log_state.paused_at(clock.now_ms) is None
 
 
 @pytest.mark.timeout(120)
@@ -379,14 +382,14 @@ async def test_a_release_that_the_broker_refuses_for_good_stops_the_epoch(kafka,
             0,
             {OptinSubgroup.S: Counter(dict.fromkeys(texts, 60)), OptinSubgroup.T: Counter()},
         )
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         _limit_record_size(made, "1000")
         with pytest.raises(ReleaseFailed) as failed:
             await jobs.run(Kind.HEAD_LISTS)
         assert isinstance(failed.value.__cause__, CommitRefused)
         assert jobs.steps.count("head-lists.drawn") == 1
-        assert (await made.book()).epochs[0].stage is Stage.ABANDONED
+        assert (await made.log_state()).epochs[0].stage is Stage.ABANDONED
         _limit_record_size(made, "1048588")
         assert not await jobs.run(Kind.HEAD_LISTS)
         assert jobs.steps.count("head-lists.drawn") == 1
@@ -404,7 +407,7 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
         await jobs.keep()
         for epoch in range(2):
             await count_records(made, epoch, some_records(epoch, rng))
-        clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[1].parameters.records_sealable_at_ms
         await jobs.keep()
         key = (await made.tables(InputStream.CLIENT_REPORTS)).key
         for epoch in range(2):
@@ -418,18 +421,18 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
         await jobs.keep()
         with pytest.raises(HeadListMismatch):
             await jobs.run(Kind.ESTIMATES)
-        assert (await made.book()).epochs[0].stage is Stage.REPORTS_SEALED
+        assert (await made.log_state()).epochs[0].stage is Stage.REPORTS_SEALED
         await jobs.context.redis.hincrby(key(0, 0, "totals"), "counted", -1)
         assert await jobs.run(Kind.ESTIMATES), "mended in time"
         with pytest.raises(HeadListMismatch):
             await jobs.run(Kind.ESTIMATES)
-        assert (await made.book()).epochs[1].stage is Stage.REPORTS_SEALED
+        assert (await made.log_state()).epochs[1].stage is Stage.REPORTS_SEALED
 
         clock.now_ms += made.settings.epoch.counting_deadline_s * 1000
         with pytest.raises(ReleaseFailed) as failed:
             await jobs.run(Kind.ESTIMATES)
         assert isinstance(failed.value.__cause__, HeadListMismatch)
-        state = (await made.book()).epochs[1]
+        state = (await made.log_state()).epochs[1]
         assert state.stage is Stage.ABANDONED
         assert "failed until the deadline" in (state.abandoned or "")
         assert not await jobs.run(Kind.ESTIMATES), "the job goes on to the next epoch"

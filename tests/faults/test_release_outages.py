@@ -126,8 +126,10 @@ async def test_a_broker_restarted_in_the_middle_of_a_commit_leaves_one_release(
 async def _make_due(made: EpochService, jobs: JobBench, kind: Kind) -> None:
     """All that epoch 0 needs for this kind of release."""
     rng = np.random.default_rng(12)
-    book: ReleaseLogState = await made.until(made.book)  # The broker may just have come back.
-    state = book.epochs[0]
+    log_state: ReleaseLogState = await made.until(
+        made.log_state
+    )  # The broker may just have come back.
+    state = log_state.epochs[0]
     if kind is Kind.CLICK_GRAPHS:
         await count_records(made, 0, with_graph(some_records(0, rng)))
         jobs.clock.now_ms = state.parameters.records_sealable_at_ms
@@ -177,7 +179,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
     ):
         made.start_worker()
         await jobs.keep()
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         made.send_optin(state, 400, rng)
         await _counted(made, InputStream.OPTIN_RECORDS)
         early = await asyncio.to_thread(single_redis.snapshot)
@@ -201,7 +203,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         assert head_list == expected.head_list
 
         # Reporting: rolled back to a state that still has the raw counts of the epoch.
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         assert state.head_list is not None
         made.send_reports(state, head_list, 600, rng)
         await _counted(made, InputStream.CLIENT_REPORTS)
@@ -216,7 +218,7 @@ async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_i
         await jobs.keep()
         await made.flush_redis()
         await _until_released(made, jobs, Kind.ESTIMATES, Stage.PUBLISHED)
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         assert state.estimates is not None
         document = EstimatesDocument.from_bytes(await made.document(state.estimates.document))
         assert document.participants.clients == 600
@@ -272,7 +274,7 @@ async def _click_graph_is_what_was_sent(made: EpochService, jobs: JobBench, urls
 
     async def released() -> ReleasedDocument | None:
         await jobs.run(Kind.CLICK_GRAPHS)
-        return (await made.book()).epochs[0].click_graph
+        return (await made.log_state()).epochs[0].click_graph
 
     graph: ReleasedDocument = await made.until(released, 40)
     document = json.loads(await made.document(graph.document))
@@ -282,7 +284,7 @@ async def _click_graph_is_what_was_sent(made: EpochService, jobs: JobBench, urls
     queries: Counter[str] = Counter()
     for record, n in clicks.items():
         queries[record.query] += n
-    parameters = mechanism_parameters((await made.book()).epochs[0])
+    parameters = mechanism_parameters((await made.log_state()).epochs[0])
     drawn = release_data(queries, clicks, read_url_table(urls), parameters, RepeatableNoise(5))
     assert drawn.queries
     assert {row["query"]: row["count"] for row in document["queries"]} == drawn.queries
@@ -305,7 +307,7 @@ async def _counted(made: EpochService, stem: InputStream) -> None:
 async def _until_released(made: EpochService, jobs, kind: Kind, stage: Stage):
     async def released() -> bool:
         await jobs.run(kind)
-        return (await made.book()).epochs[0].stage is stage
+        return (await made.log_state()).epochs[0].stage is stage
 
     await made.until(released, 40)
-    return (await made.head_list((await made.book()).epochs[0]))[0]
+    return (await made.head_list((await made.log_state()).epochs[0]))[0]

@@ -57,9 +57,9 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
     async with running(live, own_redis, prefix, clock) as (made, jobs):
         await jobs.keep()
         await count_records(made, 0, some_records(0, np.random.default_rng(41)))
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
-        known = max((await made.book()).epochs)
+        known = max((await made.log_state()).epochs)
         snapshot = own_redis.snapshot()
     shutil.copytree(live, backup)
     async with running(live, own_redis, prefix, clock) as (made, jobs):
@@ -68,10 +68,10 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
         lost = known + 1
         for epoch in range(1, lost + 1):
             await count_records(made, epoch, some_records(epoch, np.random.default_rng(epoch)))
-            clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+            clock.now_ms = (await made.log_state()).epochs[epoch].parameters.records_sealable_at_ms
             await jobs.keep()
             assert await jobs.run(Kind.HEAD_LISTS)
-        before = await made.book()
+        before = await made.log_state()
         assert before.epochs[lost].head_list is not None
         spent = before.ledger
         stopped_ms = clock.now_ms
@@ -79,7 +79,7 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
     own_redis.rollback(snapshot)
     clock.now_ms += 50 * 3_600_000  # Finding and copying the backup took two days.
     async with running(backup, own_redis, prefix, clock) as (made, jobs):
-        restored = await made.book()
+        restored = await made.log_state()
         assert restored.epochs[0].stage is Stage.SEALED, "the log has forgotten the head list"
         assert lost not in restored.epochs
         assert restored.ledger.epochs() < spent.epochs(), "and what the later ones cost"
@@ -88,17 +88,17 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
         assert any(b":0:S" in key for key in await made.redis_keys())
         await go_on_with_restored(jobs.context, "log restored", stopped_ms)
         assert not any(b":0:S" in key for key in await made.redis_keys()), "raw counts stay"
-        book = await made.book()
-        assert book.ledger == spent, "the ledger is what it was"
-        assert show(made.settings, book, stopped_ms) == show(made.settings, before, stopped_ms)
-        assert not book.unfinished()
+        log_state = await made.log_state()
+        assert log_state.ledger == spent, "the ledger is what it was"
+        assert show(made.settings, log_state, stopped_ms) == show(made.settings, before, stopped_ms)
+        assert not log_state.unfinished()
         await go_on_with_restored(jobs.context, "log restored", stopped_ms)
-        assert (await made.book()).ledger == spent, "repeating it changes nothing"
+        assert (await made.log_state()).ledger == spent, "repeating it changes nothing"
 
         for kind in JOBS:
             assert not await jobs.run(kind)
         await jobs.keep()
-        after = await made.book()
+        after = await made.log_state()
         assert after.epochs[0].abandoned == "log restored"
         assert all(after.epochs[epoch].head_list is None for epoch in range(lost + 1))
         assert min(state.epoch for state in after.unfinished()) > max(before.epochs), (
@@ -108,7 +108,7 @@ async def test_a_restored_log_draws_nothing_again_and_counts_what_it_lost_as_spe
 
 async def _refuses_what_would_do_harm(made: EpochService, jobs: JobBench, stopped_ms: int) -> None:
     """While jobs run, or with a time that has not come; nothing changes."""
-    before = (await made.book()).epochs
+    before = (await made.log_state()).epochs
     held = Lease(jobs.context.redis, made.settings.topics.prefix, Kind.KEEPER, 60)
     assert await held.hold()
     with pytest.raises(ParameterError, match="no jobs process may run"):
@@ -116,4 +116,4 @@ async def _refuses_what_would_do_harm(made: EpochService, jobs: JobBench, stoppe
     await held.leave()
     with pytest.raises(ParameterError, match="a time that has passed"):
         await go_on_with_restored(jobs.context, "log restored", jobs.clock.now_ms + 1)
-    assert (await made.book()).epochs == before
+    assert (await made.log_state()).epochs == before

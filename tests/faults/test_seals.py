@@ -49,7 +49,7 @@ async def test_records_sent_after_a_dead_keepers_markers_are_counted(kafka, redi
         made.order("keeper.marked", "kill")
         made.run_ahead(opened.parameters.records_sealable_at_ms - time.time_ns() // 1_000_000)
         await made.disturbed()
-        assert (await made.book()).epochs[0].stage is Stage.COLLECTING
+        assert (await made.log_state()).epochs[0].stage is Stage.COLLECTING
         dead = {p: sorted(m) for p, m in made.markers(OPTIN).items()}
         made.send_optin(opened, 60, rng)  # In time by the broker's clock, which did not run ahead.
 
@@ -75,10 +75,10 @@ async def test_a_keeper_that_died_between_two_partitions_changes_nothing(kafka, 
         topic = made.topics.of(OPTIN).name
         await SealMarkers(made.settings.kafka).write(OPTIN, topic, 1, 0)
         await SealMarkers(made.settings.kafka).write(OPTIN, topic, 1, 0)
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
 
-        seal = (await made.book()).epochs[0].records_sealed
+        seal = (await made.log_state()).epochs[0].records_sealed
         assert seal is not None
         assert seal.bounds == (2, 0)
 
@@ -91,24 +91,24 @@ async def test_a_marker_before_the_time_is_thrown_away_and_repeated(kafka, redis
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
-        due_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        due_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         clock.now_ms = due_ms + 1_000
         jobs.context.brokers_ms = lambda _: due_ms - 1
         await jobs.keep()
-        assert (await made.book()).epochs[0].stage is Stage.COLLECTING
+        assert (await made.log_state()).epochs[0].stage is Stage.COLLECTING
         assert "marked_too_early" in caplog.text
         assert [sorted(found) for found in made.markers(OPTIN).values()] == [[0], [0]]
 
         jobs.context.brokers_ms = lambda _: due_ms
         await made.until(lambda: _sealed(made, jobs), 10, "the seal")
-        seal = (await made.book()).epochs[0].records_sealed
+        seal = (await made.log_state()).epochs[0].records_sealed
         assert seal is not None
         assert seal.bounds == (1, 1)
 
 
 async def _sealed(made: EpochService, jobs) -> bool:
     await jobs.keep()
-    return (await made.book()).epochs[0].stage is Stage.SEALED
+    return (await made.log_state()).epochs[0].stage is Stage.SEALED
 
 
 class FrozenLog(KafkaInspector):
@@ -127,14 +127,14 @@ async def test_a_stale_answer_about_the_end_of_a_partition_bounds_nothing(kafka,
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
-        opened = (await made.book()).epochs[0]
+        opened = (await made.log_state()).epochs[0]
         made.send_optin(opened, 100, rng)
         ends = await made.kafka.ends(made.topics.of(OPTIN).name, range(made.partitions))
         jobs.context.kafka = FrozenLog(made.settings.kafka)
         clock.now_ms = opened.parameters.records_sealable_at_ms
         await jobs.keep()
 
-        seal = (await made.book()).epochs[0].records_sealed
+        seal = (await made.log_state()).epochs[0].records_sealed
         assert seal is not None
         assert seal.bounds == tuple(ends.values())
         made.start_worker()
@@ -180,7 +180,7 @@ async def test_jobs_whose_clock_is_ahead_give_up_their_leases_and_come_back(kafk
         assert "lease_given_up" in jobs.output()
         assert jobs.running
         made.send_optin(opened, 60, rng)
-        assert (await made.book()).epochs[0].stage is Stage.COLLECTING
+        assert (await made.log_state()).epochs[0].stage is Stage.COLLECTING
 
         made.skew_jobs(0)
         sealed = await made.until_stage(0, Stage.SEALED, Stage.REPORTING)

@@ -120,7 +120,7 @@ async def test_no_replica_keeps_a_query_on_its_disk_after_the_release(
         await count_records(made, 0, records)
         save_snapshots(nodes)
         await made.until(lambda: len(files_with(marker, folders)) >= 4, what="copies")
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         assert files_with(marker, folders)
         assert await jobs.run(Kind.HEAD_LISTS)

@@ -44,10 +44,12 @@ from blendstream.streams.tables.redis import check_redis, connect_redis
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.judged_entries import HEAD_LIST, KEYS, START, opened, published
 from tests.counted_records import record_counts
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 from tests.report_frames import encode_reports
 
-BOOK = book_of(opened(1), published(1, cells=50, cells_per_answer=3), opened(2, records_per_user=2))
+LOG_STATE = log_state_of(
+    opened(1), published(1, cells=50, cells_per_answer=3), opened(2, records_per_user=2)
+)
 
 
 def servers() -> dict[str, Path]:
@@ -194,7 +196,7 @@ async def add(tables: CountTable, state: PartitionState, batch: int) -> object:
         value = encode_optin_records(2, entries, log_position=1)
         judge = judge_optin_records
     delivery = Delivery(batch, START, decode(value), len(value))  # type: ignore[arg-type]
-    verdict = judge(0, [delivery], BOOK, keys, seen)
+    verdict = judge(0, [delivery], LOG_STATE, keys, seen)
     return await tables.add_once(state, verdict, batch + 1)
 
 

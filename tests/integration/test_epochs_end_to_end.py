@@ -52,7 +52,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         known, before = (), RecordFilter.start()
         for epoch in range(3):
             # The head list is what blender draws from exactly what was sent.
-            state = (await made.book()).epochs[epoch]
+            state = (await made.log_state()).epochs[epoch]
             head_list, _ = await made.head_list(state)
             expected = build_head_list(
                 "sharp", optin_counts(made, epoch), state.parameters.plan.privacy,
@@ -113,9 +113,9 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
         await made.until(all_published, 20)
         heads = await made.published(made.topics.head_lists.name)
         estimates = await made.published(made.topics.estimates.name)
-        book = await made.book()
+        log_state = await made.log_state()
         for epoch in range(3):
-            state = book.epochs[epoch]
+            state = log_state.epochs[epoch]
             assert state.head_list is not None
             assert state.estimates is not None
             assert heads[epoch] == await made.document(state.head_list.head_list)

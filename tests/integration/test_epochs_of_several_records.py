@@ -17,7 +17,7 @@ from blendstream.streams.releases.optin_release import write_optin_release
 from blendstream.streams.tables.batch_verdict import Refusal
 from tests.agents.worker.judged_entries import delivered, judged_records, opened, records
 from tests.doubles_jobs import RepeatableNoise
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 from tests.service.epochs import epoch_service
 from tests.service.jobs import Clock, bench, count_tally
 
@@ -42,9 +42,9 @@ def share_of(who: int) -> OptinSubgroup:
 @pytest.mark.timeout(120)
 async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(kafka, redis_server):
     """Noise for m_O = 3 is made for counts that one user moves by one, three of them at most."""
-    book = book_of(opened(EPOCH, records_per_user=3))
+    log_state = log_state_of(opened(EPOCH, records_per_user=3))
     entries = [entry for who in range(PEOPLE) for entry in sent_by(who)]
-    tally = judged_records(delivered(records(*entries)), book=book).epochs[EPOCH]
+    tally = judged_records(delivered(records(*entries)), log_state=log_state).epochs[EPOCH]
     shares = {who: share_of(who) for who in range(PEOPLE)}
     people = Counter(shares.values())
     assert tally.refused == {
@@ -74,11 +74,11 @@ async def test_a_user_counts_once_for_each_of_m_distinct_records_and_t_by_one(ka
     ):
         await jobs.keep()
         await count_tally(made, 0, tally)
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         clock.now_ms = state.parameters.records_sealable_at_ms
         await jobs.keep()
         assert await jobs.run(Kind.HEAD_LISTS)
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
 
         drawn = build_head_list(
             "sharp", expected, state.parameters.plan.privacy, RepeatableNoise(5)

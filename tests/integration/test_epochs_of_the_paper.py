@@ -39,7 +39,7 @@ async def test_an_epoch_of_the_paper_is_charged_drawn_and_published(kafka, redis
     ):
         await jobs.keep()
         await count_records(made, 0, sent)
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         charge, privacy = state.parameters.charge, state.parameters.plan.privacy
         assert charge.clients == charge.optin == Cost(privacy.epsilon, privacy.delta)
         assert charge.clients.delta > 0

@@ -26,12 +26,12 @@ async def _head_list(
     made: EpochService, jobs: JobBench, epoch: int, later_ms: int = 0
 ) -> EpochState:
     """Seal an epoch and release its head list, so much later than it could be."""
-    state = (await made.book()).epochs[epoch]
+    state = (await made.log_state()).epochs[epoch]
     jobs.clock.now_ms = state.parameters.records_sealable_at_ms
     await jobs.keep()
     jobs.clock.now_ms += later_ms
     assert await jobs.run(Kind.HEAD_LISTS)
-    return (await made.book()).epochs[epoch]
+    return (await made.log_state()).epochs[epoch]
 
 
 async def _publish(made: EpochService, jobs: JobBench, state: EpochState) -> EpochState:
@@ -40,7 +40,7 @@ async def _publish(made: EpochService, jobs: JobBench, state: EpochState) -> Epo
     await jobs.keep()
     assert await jobs.run(Kind.ESTIMATES)
     await jobs.keep()
-    return (await made.book()).epochs[state.epoch]
+    return (await made.log_state()).epochs[state.epoch]
 
 
 async def _says(made: EpochService, state: EpochState, outcome: str, *reasons: str) -> None:

@@ -69,18 +69,18 @@ async def test_a_reader_that_was_given_up_on_stays_the_only_one(
 
         async def read() -> None:
             await follower.refresh_to_end()
-            known.append([e.epoch for e in follower.stable_book.unreleased(OPTIN)])
+            known.append([e.epoch for e in follower.stable_state.unreleased(OPTIN)])
 
         given_up = asyncio.create_task(read())
         assert await asyncio.to_thread(has_one.wait, 20)
         given_up.cancel()
         second = asyncio.create_task(read())
         await asyncio.wait({second}, timeout=1)
-        held = follower.stable_book
+        held = follower.stable_state
         goes_on.set()
         await second
         assert known == [[1, 2, 3]]
-        assert held.unreleased(OPTIN) == [], "who judges holds a book that does not change"
+        assert held.unreleased(OPTIN) == [], "who judges holds a log state that does not change"
         await follower.close()
 
 
@@ -99,16 +99,16 @@ async def test_a_follower_that_starts_at_a_checkpoint_judges_as_one_that_read_ev
     folded: list[int] = []
     apply = ReleaseLogState.apply
 
-    def noted(book: ReleaseLogState, offset: int, *record: Any) -> None:
+    def noted(log_state: ReleaseLogState, offset: int, *record: Any) -> None:
         folded.append(offset)
-        apply(book, offset, *record)
+        apply(log_state, offset, *record)
 
     async with installation(kafka.url, redis_server.url, name_prefix) as made:
         ids = long_log(made)
         log = made.settings.kafka, made.kafka, made.topics.releases.name
         whole = LogFollower(*log, since_ms=0)
         await whole.refresh_to_end()
-        everything = whole.stable_book
+        everything = whole.stable_state
         monkeypatch.setattr(ReleaseLogState, "apply", noted)
         later = LogFollower(*log, now_ms=lambda: time.time_ns() // 1_000_000 + quiet_for_ms)
         await later.refresh_to_end()
@@ -117,12 +117,15 @@ async def test_a_follower_that_starts_at_a_checkpoint_judges_as_one_that_read_ev
             (OPTIN, judge_optin_records, [60]),
             (REPORTS, judge_reports, [59, 60]),
         ):
-            for book in (later.stable_book, everything):
-                assert [e.epoch for e in book.unreleased(stem)] == open_epochs
-                assert book.trimmed_below(stem, 1, 1) == (58 if stem is OPTIN else 0)
-            assert later.stable_book.unreleased(stem) == everything.unreleased(stem)
+            for log_state in (later.stable_state, everything):
+                assert [e.epoch for e in log_state.unreleased(stem)] == open_epochs
+                assert log_state.trimmed_below(stem, 1, 1) == (58 if stem is OPTIN else 0)
+            assert later.stable_state.unreleased(stem) == everything.unreleased(stem)
             for value in frames(ids):
-                found = [judged(judge, value, book) for book in (later.stable_book, everything)]
+                found = [
+                    judged(judge, value, log_state)
+                    for log_state in (later.stable_state, everything)
+                ]
                 assert found[0] == found[1]
         await whole.close()
         await later.close()
@@ -156,11 +159,11 @@ def frames(ids: list[bytes]) -> list[bytes]:
     return found
 
 
-def judged(judge: BatchValidator, value: bytes, book: ReleaseLogState) -> Any:
+def judged(judge: BatchValidator, value: bytes, log_state: ReleaseLogState) -> Any:
     frame = decode(value)
     delivery = Delivery(0, int(time.time() * 1000), frame, len(value))  # type: ignore[arg-type]
     keys = {n: EpochKeys.derive(MASTER, n) for n in (59, 60)}
     seen = {n: FingerprintTable() for n in (59, 60)}
-    verdict = judge(0, [delivery], book, keys, seen)
+    verdict = judge(0, [delivery], log_state, keys, seen)
     counts = {n: (t.received, dict(t.refused)) for n, t in verdict.epochs.items()}
-    return counts, verdict.late, bool(unknown_to(book, [delivery]))
+    return counts, verdict.late, bool(unknown_to(log_state, [delivery]))

@@ -56,10 +56,10 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
     async with epoch_service(kafka.url, redis_server.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
         await count_records(made, 0, some_records(0, rng))
-        clock.now_ms = (await made.book()).epochs[0].parameters.records_sealable_at_ms
+        clock.now_ms = (await made.log_state()).epochs[0].parameters.records_sealable_at_ms
         await jobs.keep()
         assert await jobs.run(Kind.HEAD_LISTS)
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         assert state.head_list is not None
         head_list, _ = await made.head_list(state)
         width = randomizer_for(head_list).cells_per_answer
@@ -89,7 +89,7 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
         assert again.returncode == 1
         assert "published already" in again.stderr
 
-        lines = "\n".join(show(made.settings, await made.book(), clock.now_ms))
+        lines = "\n".join(show(made.settings, await made.log_state(), clock.now_ms))
         assert "replace-one" in lines
         assert "opt-in users: ε=" in lines
         assert "state: running" in lines
@@ -166,7 +166,7 @@ async def _nothing_follows_an_abandonment(
 ) -> None:
     """A job that has drawn already does not get its release in any more."""
     await count_records(made, 1, some_records(1, rng))
-    jobs.clock.now_ms = (await made.book()).epochs[1].parameters.records_sealable_at_ms
+    jobs.clock.now_ms = (await made.log_state()).epochs[1].parameters.records_sealable_at_ms
     await jobs.keep()
     jobs.stop_at("head-lists.drawn")
     drawing = asyncio.create_task(jobs.run(Kind.HEAD_LISTS))
@@ -175,7 +175,7 @@ async def _nothing_follows_an_abandonment(
     abandoned = await asyncio.to_thread(verb, made, "epochs", "abandon", "--reason", "a drill", "1")
     assert abandoned.returncode == 0, abandoned.stderr
     assert "its raw data is removed within one turn of the jobs" in abandoned.stdout
-    assert (await made.book()).epochs[1].abandoned == "a drill"
+    assert (await made.log_state()).epochs[1].abandoned == "a drill"
     jobs.go_on.set()
     with pytest.raises(Fenced):
         await drawing
@@ -194,7 +194,7 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         worker = made.start_worker()
         made.send_optin(state, 200, rng)
         await made.until(partial(_counted_as_sent, made), 40)
@@ -292,7 +292,7 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
             counts = some_records(0, rng)  # The same queries, so that the table knows them.
             counts[OptinSubgroup.GRAPH] = Counter(dict.fromkeys(counts[OptinSubgroup.T], 90))
             await count_records(made, epoch, counts)
-            clock.now_ms = (await made.book()).epochs[epoch].parameters.records_sealable_at_ms
+            clock.now_ms = (await made.log_state()).epochs[epoch].parameters.records_sealable_at_ms
             await jobs.keep()
             assert not await jobs.run(Kind.HEAD_LISTS), "the head list must wait for the graph"
             results = await asyncio.gather(
@@ -300,8 +300,8 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
             )
             assert True in results
             assert await jobs.run(Kind.HEAD_LISTS)
-        book = await made.book()
-        first, second = book.epochs[0].click_graph, book.epochs[1].click_graph
+        log_state = await made.log_state()
+        first, second = log_state.epochs[0].click_graph, log_state.epochs[1].click_graph
         assert first is not None
         assert second is not None
         assert first.outcome is EpochOutcome.EMPTY
@@ -312,9 +312,9 @@ async def test_a_click_graph_is_released_once_from_its_own_share_before_the_head
         assert len(graph["queries"]) >= 8
         assert all(query["clicks"] for query in graph["queries"])
         assert graph["privacy"]["charged"]["epsilon"] == 6.0
-        assert book.epochs[0].parameters.charge.optin.epsilon == 6.0
+        assert log_state.epochs[0].parameters.charge.optin.epsilon == 6.0
         published = await made.published(made.topics.click_graphs.name)
         assert published[1] == await made.document(second.document)
-        assert book.epochs[1].stage is Stage.REPORTING
-        assert outcome_text(book.epochs[0]) == "-; click graph empty (no_url_table)"
-        assert outcome_text(book.epochs[1]) == "-; click graph complete"
+        assert log_state.epochs[1].stage is Stage.REPORTING
+        assert outcome_text(log_state.epochs[0]) == "-; click graph empty (no_url_table)"
+        assert outcome_text(log_state.epochs[1]) == "-; click graph complete"

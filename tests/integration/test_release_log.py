@@ -53,7 +53,7 @@ async def open_epoch(log: ReleaseLog, now_ms: int | None = None) -> int:
     """Open the next epoch as the keeper does; windows of one minute."""
     now = now_ms or time.time_ns() // 1_000_000
     async with log.turn(Kind.KEEPER) as turn:
-        move = next_keeper_move(turn.book, PLAN, PLENTY, now)
+        move = next_keeper_move(turn.log_state, PLAN, PLENTY, now)
         assert isinstance(move, Open)
         await turn.commit([entries.epoch_opened(move.parameters)])
         return move.parameters.epoch
@@ -72,11 +72,11 @@ async def test_what_one_process_commits_every_other_reads(make_log):
     async with writer.turn(Kind.KEEPER) as turn:
         await turn.commit([entries.records_sealed(0, [3, 4])])
 
-    book = await reader.catch_up()
-    assert book.epochs[0].stage is Stage.SEALED
-    assert book.epochs[0].parameters.plan == PLAN
-    assert book.ledger == (await writer.catch_up()).ledger
-    assert book.ledger.epochs() == 1
+    log_state = await reader.catch_up()
+    assert log_state.epochs[0].stage is Stage.SEALED
+    assert log_state.epochs[0].parameters.plan == PLAN
+    assert log_state.ledger == (await writer.catch_up()).ledger
+    assert log_state.ledger.epochs() == 1
 
 
 async def test_a_document_of_several_megabytes_is_read_whole_by_all(make_log):
@@ -130,7 +130,7 @@ async def test_a_turn_started_while_another_is_between_send_and_commit_aborts_it
     task = asyncio.create_task(first())
     await sent.wait()
     async with quick.turn(Kind.KEEPER) as turn:
-        assert turn.book.epochs[0].records_sealed is None
+        assert turn.log_state.epochs[0].records_sealed is None
         wake.set()
         with pytest.raises(Fenced):
             await task
@@ -186,8 +186,8 @@ async def test_a_turn_waits_for_another_jobs_open_transaction(make_log, foreign)
     assert not done, "a turn decided without what lies beyond the open transaction"
     await asyncio.to_thread(open_elsewhere[0].abort_transaction, 10)
     wake.set()
-    book = await asyncio.wait_for(deciding, 20)
-    assert book.epochs[0].stage is Stage.SEALED
+    log_state = await asyncio.wait_for(deciding, 20)
+    assert log_state.epochs[0].stage is Stage.SEALED
     await sealing
 
 
@@ -196,8 +196,8 @@ async def test_looking_at_the_log_never_waits_for_an_open_transaction(make_log, 
     writer = make_log()
     await open_epoch(writer)
     open_elsewhere = foreign()
-    book = await asyncio.wait_for(make_log().catch_up(), 10)
-    assert book.epochs[0].stage is Stage.COLLECTING
+    log_state = await asyncio.wait_for(make_log().catch_up(), 10)
+    assert log_state.epochs[0].stage is Stage.COLLECTING
     await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
 
 
@@ -261,14 +261,14 @@ async def test_a_server_with_a_frozen_copy_of_the_log_decides_nothing(make_log, 
     first, second = make_log(), make_log()
     await open_epoch(first)
     async with first.turn(Kind.KEEPER) as turn:
-        end = turn.book.read_upto
+        end = turn.log_state.read_upto
         await turn.commit([entries.records_sealed(0, [1, 1])])
 
     frozen.end, frozen.opened_on_it = end, 3
     looked = await second.catch_up()
     assert looked.epochs[0].stage is Stage.COLLECTING, "the frozen copy must have been read"
     async with second.turn(Kind.KEEPER) as turn:
-        assert turn.book.epochs[0].stage is Stage.SEALED
+        assert turn.log_state.epochs[0].stage is Stage.SEALED
     assert frozen.opened_on_it < 0, "a reader that does not show our own record is reopened"
 
 
@@ -281,11 +281,13 @@ async def test_a_reader_that_starts_at_a_checkpoint_knows_what_one_from_the_star
     for epoch in range(4):
         async with writer.turn(Kind.OPERATOR) as turn:
             await turn.commit([entries.epoch_abandoned(epoch, "over")])
-    book = await writer.catch_up()
-    for epoch in range(4):  # What a book keeps is a matter of memory; here it forgets at once.
-        del book.epochs[epoch]
+    log_state = await writer.catch_up()
+    for epoch in range(4):  # What a log state keeps is a matter of memory; here it forgets at once.
+        del log_state.epochs[epoch]
     async with writer.turn(Kind.KEEPER) as turn:
-        await turn.commit([entries.checkpoint(turn.book.ledger, turn.book.checkpoint_offset())])
+        await turn.commit(
+            [entries.checkpoint(turn.log_state.ledger, turn.log_state.checkpoint_offset())]
+        )
     await open_epoch(writer, now + 6 * 60_000)
     expected = await writer.catch_up()
 
@@ -310,7 +312,7 @@ async def test_a_server_whose_copy_ends_before_what_was_read_shows_nothing(make_
     """A broker that was cut off answered "out of range", and the job took the log for damaged."""
     log = make_log()
     await open_epoch(log)
-    reader.start_at(log.book.read_upto + 100)
+    reader.start_at(log.log_state.read_upto + 100)
     for _ in range(8):
         assert await asyncio.to_thread(reader.poll) == ([], None)
 
@@ -327,7 +329,7 @@ async def test_a_log_that_lost_its_beginning_is_refused(make_log, reader, kafka,
 
 
 async def test_a_turn_commits_once(make_log):
-    """A second commit would rest on a book that the first one changed."""
+    """A second commit would rest on a log state that the first one changed."""
     log = make_log()
     await open_epoch(log)
     async with log.turn(Kind.KEEPER) as turn:

@@ -18,12 +18,12 @@ from blendstream.streams.tables.client_reports import ClientReportTable
 from blendstream.streams.tables.count_table import PartitionState, SeenContributors
 from blendstream.streams.tables.optin_records import OptinRecordTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
-from tests.release_entries import book_of, opened_entry
+from tests.release_entries import log_state_of, opened_entry
 from tests.service.settings import MASTER
 
 RECORDS_PER_USER = 3
 KEYS = EpochKeys.derive(MASTER, 1)
-BOOK = book_of(
+LOG_STATE = log_state_of(
     opened_entry(
         1, window_start_ms=0, window_end_ms=10**13, grace_ms=0, skew_ms=0,
         records_per_user=RECORDS_PER_USER, shares_ppm=(500_000, 300_000, 200_000),
@@ -43,7 +43,7 @@ async def counted(tables: OptinRecordTable, entries: list[OptinEntry], *, frames
         value = encode_optin_records(1, [entries[i] for i in part], log_position=1)
         delivery = Delivery(number, 1, decode(value), len(value))  # type: ignore[arg-type]
         seen = {1: state.seen[1].table}
-        verdict = judge_optin_records(0, [delivery], BOOK, {1: KEYS}, seen)
+        verdict = judge_optin_records(0, [delivery], LOG_STATE, {1: KEYS}, seen)
         outcome = await tables.add_once(state, verdict, number + 1)
         assert type(outcome).__name__ == "Applied"
 
@@ -52,7 +52,7 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
     """With m_O = 3 the sum of counts would publish, without noise, how many records people hold."""
     rng = np.random.default_rng(1)
     people = [rng.bytes(16) for _ in range(300)]
-    shares = _shares(BOOK.epochs[1], KEYS, np.array([np.frombuffer(p, "<u8") for p in people]))
+    shares = _shares(LOG_STATE.epochs[1], KEYS, np.array([np.frombuffer(p, "<u8") for p in people]))
     entries = []
     for number, person in enumerate(people):
         # One, two or three records, some of them the same one twice, some sent a second time.

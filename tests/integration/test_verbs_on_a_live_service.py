@@ -34,7 +34,7 @@ async def test_verify_raises_no_alarm_while_workers_count(kafka, redis_server):
         bench(made, clock) as jobs,
     ):
         await jobs.keep()
-        state = (await made.book()).epochs[0]
+        state = (await made.log_state()).epochs[0]
         made.start_worker()
         made.send_optin(state, 50, rng)
         tables = await made.tables(InputStream.OPTIN_RECORDS)

@@ -24,19 +24,19 @@ from tests.agents.worker.judged_entries import (
     records,
     reports,
 )
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 
 Judge = Callable[..., BatchVerdict]
 
 
 def totals(
-    judge: Judge, log: list[Delivery], cuts: list[int], book: ReleaseLogState
+    judge: Judge, log: list[Delivery], cuts: list[int], log_state: ReleaseLogState
 ) -> Counter[object]:
     """Everything a log adds up to when it is judged batch by batch."""
     seen: dict[int, FingerprintTable] = defaultdict(FingerprintTable)
     found: Counter[object] = Counter()
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
-        verdict = judge(0, log[start:end], book, KEYS, seen)
+        verdict = judge(0, log[start:end], log_state, KEYS, seen)
         found["late"] += verdict.late
         for epoch, tally in verdict.epochs.items():
             assert tally.received == tally.counted + tally.refused.total()
@@ -81,14 +81,14 @@ def cuts_of(data: st.DataObject, size: int) -> list[int]:
 @given(frames=optin_logs, data=st.data())
 def test_opt_in_records(frames: list[tuple[int, list[tuple[int, int, bytes, bytes]]]],
                         data: st.DataObject) -> None:  # fmt: skip
-    book = book_of(opened(1), opened(2, records_per_user=3))
+    log_state = log_state_of(opened(1), opened(2, records_per_user=3))
     log = [
         delivered(records(*entries, epoch=epoch), offset=i)
         for i, (epoch, entries) in enumerate(frames)
     ]
-    whole = totals(judge_optin_records, log, [], book)
-    assert totals(judge_optin_records, with_markers(data, log), [], book) == whole
-    assert totals(judge_optin_records, log, cuts_of(data, len(log)), book) == whole
+    whole = totals(judge_optin_records, log, [], log_state)
+    assert totals(judge_optin_records, with_markers(data, log), [], log_state) == whole
+    assert totals(judge_optin_records, log, cuts_of(data, len(log)), log_state) == whole
     assert sum(n for key, n in whole.items() if key[-1] == "received") == sum(  # type: ignore[index]
         len(entries) for _, entries in frames
     )
@@ -99,7 +99,7 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
     frames: list[tuple[int, list[tuple[int, int, bytes, bytes]]]],
 ) -> None:
     """What the noise of the head list relies on, whatever a user sends."""
-    book = book_of(opened(2, records_per_user=3))
+    log_state = log_state_of(opened(2, records_per_user=3))
     for who in range(7):
         seen: dict[int, FingerprintTable] = defaultdict(FingerprintTable)
         log = [
@@ -108,7 +108,7 @@ def test_no_user_moves_a_record_by_more_than_one_or_counts_more_than_m(
             if (mine := [e for e in entries if e[0] == who])
         ]
         counted: Counter[tuple[OptinSubgroup, bytes]] = Counter()
-        verdict = judge_optin_records(0, log, book, KEYS, seen)
+        verdict = judge_optin_records(0, log, log_state, KEYS, seen)
         for tally in verdict.epochs.values():
             for share, counts in tally.records.items():
                 for text, n in counts.items():
@@ -123,7 +123,7 @@ def test_the_number_of_users_does_not_depend_on_what_they_hold(
     frames: list[tuple[int, list[tuple[int, int, bytes, bytes]]]], data: st.DataObject
 ) -> None:
     """It is published as it is: the same people with other records, or with none, are as many."""
-    book = book_of(opened(1), opened(2, records_per_user=3))
+    log_state = log_state_of(opened(1), opened(2, records_per_user=3))
     some = st.sampled_from([(b"a", b"u"), (b"b", b"u")])
     some_or_none = some | st.just((b"", b""))
 
@@ -140,7 +140,7 @@ def test_the_number_of_users_does_not_depend_on_what_they_hold(
             )
             for epoch, entries in frames
         ]
-        verdict = judge_optin_records(0, log, book, KEYS, defaultdict(FingerprintTable))
+        verdict = judge_optin_records(0, log, log_state, KEYS, defaultdict(FingerprintTable))
         return [(epoch, dict(t.users)) for epoch, t in verdict.epochs.items() if epoch is not None]
 
     assert users() == users()
@@ -149,7 +149,7 @@ def test_the_number_of_users_does_not_depend_on_what_they_hold(
 @given(seed=st.integers(0, 2**32), data=st.data())
 def test_client_reports(seed: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
-    book = book_of(opened(1), published(1, cells=12))
+    log_state = log_state_of(opened(1), published(1, cells=12))
     log = [
         delivered(
             reports(rng.integers(0, 13, (n, 4)).tolist(), people=rng.integers(0, 15, n).tolist()),
@@ -157,6 +157,6 @@ def test_client_reports(seed: int, data: st.DataObject) -> None:
         )
         for i, n in enumerate(rng.integers(1, 10, 6).tolist())
     ]  # fmt: skip
-    whole = totals(judge_reports, log, [], book)
-    assert totals(judge_reports, with_markers(data, log), [], book) == whole
-    assert totals(judge_reports, log, cuts_of(data, len(log)), book) == whole
+    whole = totals(judge_reports, log, [], log_state)
+    assert totals(judge_reports, with_markers(data, log), [], log_state) == whole
+    assert totals(judge_reports, log, cuts_of(data, len(log)), log_state) == whole

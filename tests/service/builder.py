@@ -240,14 +240,14 @@ class Service:
         """A reader of its own, kept for the whole test: connecting takes longer than reading."""
         return ReleaseLog(self.settings.kafka, self.topics.releases.name)
 
-    async def book(self) -> ReleaseLogState:
+    async def log_state(self) -> ReleaseLogState:
         return await self.log.catch_up()
 
     async def until_stage(self, epoch: int, *stages: Stage, timeout_s: float = 60) -> EpochState:
         """Wait until the log says so; returns the epoch's state."""
 
         async def there() -> EpochState | None:
-            state = (await self.book()).epochs.get(epoch)
+            state = (await self.log_state()).epochs.get(epoch)
             return state if state is not None and state.stage in stages else None
 
         found: EpochState = await self.until(

@@ -75,7 +75,7 @@ class Expected:
 
 
 class Installation(Service):
-    """A service with an epoch book, frames and a model of their fate."""
+    """A service with a release log state, frames and a model of their fate."""
 
     def __init__(self, *where: str, **options: Any) -> None:
         super().__init__(*where, **IMPATIENT | options)

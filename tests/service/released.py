@@ -45,12 +45,12 @@ def releases(made: EpochService, name: str) -> Counter[int]:
 
 async def same_bytes_everywhere(made: EpochService, epochs: range) -> None:
     """What the log committed so far is what the topics hold, for every one of these epochs."""
-    book = await made.book()
+    log_state = await made.log_state()
     heads = await made.published(made.topics.head_lists.name)
     estimates = await made.published(made.topics.estimates.name)
     graphs = await made.published(made.topics.click_graphs.name)
     for epoch in epochs:
-        state = book.epochs[epoch]
+        state = log_state.epochs[epoch]
         assert state.stage in (Stage.REPORTING, Stage.REPORTS_SEALED, Stage.PUBLISHED)
         if state.head_list is not None:
             assert heads[epoch] == await made.document(state.head_list.head_list)

@@ -31,7 +31,7 @@ from blendstream.streams.tables.fingerprints import FingerprintTable
 from blendstream.streams.wire.frames import OptinEntry, decode, encode_optin_records
 from tests.agents.worker.judged_entries import KEYS, START, opened
 from tests.doubles import SeededDice
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 from tests.streams.releases.counted_partitions import Counted
 
 pytestmark = pytest.mark.statistical
@@ -82,8 +82,8 @@ class World:
             for i in range(0, len(entries), 1000)
         ]
         deliveries = [Delivery(i, START, decode(data), len(data)) for i, data in enumerate(frames)]
-        book = book_of(opened(1, shares_ppm=(900_000, 95_000, 5_000)))
-        verdict = judge_optin_records(0, deliveries, book, KEYS, defaultdict(FingerprintTable))
+        log_state = log_state_of(opened(1, shares_ppm=(900_000, 95_000, 5_000)))
+        verdict = judge_optin_records(0, deliveries, log_state, KEYS, defaultdict(FingerprintTable))
         tally = verdict.epochs[1]
         assert tally.received == tally.counted == len(entries)
         counted = SealedCounts(Counted(tally), 1, "test")

@@ -59,7 +59,7 @@ _AGAIN_AFTER_S = 1.0
 
 @dataclass(eq=False)
 class ReleaseFold:
-    """Turns a book and the documents beside it into `Publications`. Pure: no Kafka, no clock."""
+    """Turns a log state and its documents into `Publications`. Pure: no Kafka, no clock."""
 
     publications: Publications
     keys: KeyRing
@@ -69,8 +69,8 @@ class ReleaseFold:
     admission: bool = False
     _parts: dict[str, list[bytes]] = field(default_factory=dict)
 
-    def take(self, book: ReleaseLogState, record: LogRecord) -> None:
-        """Keep the documents of one record, which the book has just folded."""
+    def take(self, log_state: ReleaseLogState, record: LogRecord) -> None:
+        """Keep the documents of one record, which the log state has just folded."""
         key, value = record.key, record.value
         if key is None or value is None:
             return
@@ -86,17 +86,17 @@ class ReleaseFold:
             for described in entry.get("documents", ()):
                 reference = DocumentReference.from_json(described, record.offset, record.offset)
                 parts = self._parts.pop(reference.id, None)
-                state = book.epochs.get(int(entry["epoch"]))
-                if state is not None and (parts is not None or book.from_offset == 0):
+                state = log_state.epochs.get(int(entry["epoch"]))
+                if state is not None and (parts is not None or log_state.from_offset == 0):
                     self._take_document(state, reference, parts or [])
 
     def _take_document(
         self, state: EpochState, reference: DocumentReference, parts: list[bytes]
     ) -> None:
-        """Keep a document if the book holds it as a release of its epoch.
+        """Keep a document if the log state holds it as a release of its epoch.
 
         A job may commit after its epoch was given up, or a click graph after the head list: the
-        book passes that over, no job writes it to its topic, and it must not be seen here either.
+        log state skips that, no job writes it to its topic, and it must not be seen here either.
         """
         published, epoch, kept = self.publications, state.epoch, self.history_epochs
         if state.head_list is not None and reference.id == state.head_list.head_list.id:
@@ -107,19 +107,23 @@ class ReleaseFold:
         elif state.click_graph is not None and reference.id == state.click_graph.document.id:
             _keep(published.click_graphs, epoch, epoch, reference, parts, kept)
 
-    def publish(self, book: ReleaseLogState) -> None:
+    def publish(self, log_state: ReleaseLogState) -> None:
         """Make what was taken in visible to the handlers, all at once."""
         published = self.publications
-        published.epochs = {number: EpochView.of(state) for number, state in book.epochs.items()}
-        reporting = [s for s in book.epochs.values() if s.stage in _REPORTABLE]
-        published.current_head_list = self._current_head_list(book, reporting)
+        published.epochs = {
+            number: EpochView.of(state) for number, state in log_state.epochs.items()
+        }
+        reporting = [s for s in log_state.epochs.values() if s.stage in _REPORTABLE]
+        published.current_head_list = self._current_head_list(log_state, reporting)
         published.report_targets = self._report_targets(reporting)
         reportable = published.report_targets.keys()
         published.past_head_lists = frozenset(published.head_lists) - reportable
-        published.optin_targets = self._optin_targets(book)
-        published.last_pause = book.paused
+        published.optin_targets = self._optin_targets(log_state)
+        published.last_pause = log_state.paused
 
-    def _current_head_list(self, book: ReleaseLogState, reporting: list[EpochState]) -> str | None:
+    def _current_head_list(
+        self, log_state: ReleaseLogState, reporting: list[EpochState]
+    ) -> str | None:
         """The newest list that is reported on; when there is none, the newest whose time has ended.
 
         Not one whose epoch ended before that (given up, or nothing listed): a device would take it
@@ -130,7 +134,7 @@ class ReleaseFold:
             return newest.head_list.head_list.id
         cut_short = {
             state.epoch
-            for state in book.epochs.values()
+            for state in log_state.epochs.values()
             if state.head_list is not None
             and state.over_at_ms is not None
             and state.over_at_ms < state.head_list.reports_until_ms
@@ -163,10 +167,10 @@ class ReleaseFold:
             )
         return targets
 
-    def _optin_targets(self, book: ReleaseLogState) -> OptinTargets:
+    def _optin_targets(self, log_state: ReleaseLogState) -> OptinTargets:
         before = self.publications.optin_targets
         targets = []
-        for state in book.epochs.values():
+        for state in log_state.epochs.values():
             if state.stage is not Stage.COLLECTING:
                 continue
             parameters, plan = state.parameters, state.parameters.plan

@@ -57,15 +57,15 @@ def test_a_spent_budget_is_said_in_epochs_and_with_the_day_it_resumes(make_setti
     settings = make_settings({"budget.period_s": DAY_S, "epoch.window_s": 21_600, **most})
     log = ModelLog()
 
-    fresh = budget_now(settings, log.book, START).sentence
+    fresh = budget_now(settings, log.log_state, START).sentence
     assert fresh == (
         "0 of 2 epochs of this period spent; the rest lasts until 4 October 12:00 UTC, then "
         "collecting pauses until 5 October"
     )
     kept(settings, START, log)
-    lines = show(settings, log.book, START + 1000)
+    lines = show(settings, log.log_state, START + 1000)
     assert "budget: 2 of 2 epochs of this period spent; collecting resumes 5 October" in lines
-    found = json.loads(json.dumps(document(settings, log.book, START + 1000)))
+    found = json.loads(json.dumps(document(settings, log.log_state, START + 1000)))
     assert found["budget"]["epochs_charged"] == 2
     assert found["budget"]["epochs_affordable"] == 0
     assert found["period"] == {"start_s": START // 1000, "end_s": (START + PERIOD_MS) // 1000}

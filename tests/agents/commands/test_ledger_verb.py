@@ -25,7 +25,7 @@ def settings(make_settings: Callable[..., Settings]) -> Settings:
 
 def state(settings: Settings, log: ModelLog, now_ms: int) -> str:
     """The ledger's last line."""
-    return show(settings, log.book, now_ms)[-1]
+    return show(settings, log.log_state, now_ms)[-1]
 
 
 def test_a_ledger_at_its_limit_says_so_before_the_service_pauses(settings: Settings) -> None:
@@ -34,7 +34,7 @@ def test_a_ledger_at_its_limit_says_so_before_the_service_pauses(settings: Setti
     log = ModelLog()
     assert state(settings, log, START) == "state: running", "nothing was opened yet"
     kept(settings, START, log)
-    assert sorted(log.book.epochs) == [0, 1], "the second one is open ahead"
+    assert sorted(log.log_state.epochs) == [0, 1], "the second one is open ahead"
 
     said = state(settings, log, START + 1000)
     assert said.startswith("state: running, and AT ITS LIMIT: no epoch opens after those that are")
@@ -45,7 +45,7 @@ def test_a_ledger_at_its_limit_says_so_before_the_service_pauses(settings: Setti
 
     # The first epoch of the next day is opened, and another one can be paid for.
     kept(settings, START + PERIOD_MS - window_ms, log)
-    assert 2 in log.book.epochs
+    assert 2 in log.log_state.epochs
     assert state(settings, log, START + PERIOD_MS) == "state: running"
 
 
@@ -54,17 +54,17 @@ def test_an_epoch_in_which_nobody_took_part_stays_charged_and_the_ledger_says_wh
 ) -> None:
     """The charge is made before anyone takes part, so that nothing is ever released unpaid."""
     log = kept(settings, START, ModelLog())
-    before = log.book.ledger
-    parameters = log.book.epochs[0].parameters
+    before = log.log_state.ledger
+    parameters = log.log_state.epochs[0].parameters
     now_ms = parameters.records_sealable_at_ms
     kept(settings, now_ms, log)
     log.head_list(0, now_ms, reports_until_ms=now_ms)
     kept(settings, now_ms + 100_000, log)
     log.estimates(0, now_ms, reasons=[IncompleteReason.TOO_FEW_OPTIN_USERS], empty=True)
 
-    assert log.book.epochs[0].stage.over
-    assert log.book.ledger == before == log.reread().ledger
-    (said,) = [line for line in show(settings, log.book, now_ms) if "charged so far" in line]
+    assert log.log_state.epochs[0].stage.over
+    assert log.log_state.ledger == before == log.reread().ledger
+    (said,) = [line for line in show(settings, log.log_state, now_ms) if "charged so far" in line]
     assert said.startswith("epochs charged so far: 2, each when it opened, before anyone took part")
     assert "an epoch in which no one took part stays charged (docs/epochs.md" in said
 
@@ -73,7 +73,7 @@ def test_the_ledger_shows_what_holds_for_those_who_move_and_for_changed_settings
     settings: Settings,
 ) -> None:
     """Two epochs of ε = 4: whoever moved between the groups is bounded by both figures together."""
-    lines = show(settings, kept(settings, START, ModelLog()).book, START)
+    lines = show(settings, kept(settings, START, ModelLog()).log_state, START)
 
     (both,) = [line for line in lines if "in both groups, by turns" in line]
     assert both.strip().startswith("someone who was in both groups, by turns: at most ε=16 at δ=")

@@ -24,7 +24,7 @@ def keep(
     """Let the keeper do all it has to do now; returns what it waits for."""
     while True:
         move = next_keeper_move(
-            log.book, plan(**changes), limit, now_ms, epochs_ahead=ahead, origin_ms=origin_ms
+            log.log_state, plan(**changes), limit, now_ms, epochs_ahead=ahead, origin_ms=origin_ms
         )
         if isinstance(move, epoch_schedule.Open):
             log.commit(now_ms, entries.epoch_opened(move.parameters))

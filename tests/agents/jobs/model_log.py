@@ -40,7 +40,7 @@ class ModelLog:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, int, bytes, bytes]] = []
-        self.book = ReleaseLogState()
+        self.log_state = ReleaseLogState()
 
     def commit(self, now_ms: int, *added: Entry, documents: Sequence[StoredDocument] = ()) -> None:
         for document in documents:
@@ -53,14 +53,14 @@ class ModelLog:
     def _append(self, now_ms: int, key: bytes, value: bytes) -> None:
         record = (len(self.records), now_ms, key, value)
         self.records.append(record)
-        self.book.apply(*record)
+        self.log_state.apply(*record)
 
     def reread(self) -> ReleaseLogState:
         """What a new reader makes of the whole log."""
-        book = ReleaseLogState()
+        log_state = ReleaseLogState()
         for record in self.records:
-            book.apply(*record)
-        return book
+            log_state.apply(*record)
+        return log_state
 
     def head_list(self, epoch: int, now_ms: int, reports_until_ms: int) -> None:
         documents = [split("head-list", b"list %d" % epoch), split("optin", b"optin %d" % epoch)]

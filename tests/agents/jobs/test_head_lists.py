@@ -88,19 +88,19 @@ class Epochs:
         self._counts = counts
         now = START + (epoch + 1) * WINDOW_MS + 10_000
         keep(self.log, now, **self._plan)
-        book = self.log.book
-        state = book.epochs[epoch]
+        log_state = self.log.log_state
+        state = log_state.epochs[epoch]
         assert state.records_sealed is not None
         move = BuildHeadList(epoch, now + WINDOW_MS, ())
         due: PendingRelease[BuildHeadList] = PendingRelease(
-            move, book, state, state.records_sealed, cast(Any, self)
+            move, log_state, state, state.records_sealed, cast(Any, self)
         )
         context = cast(JobContext, self)
         inputs = await HEAD_LISTS.read(context, due)
         assert not isinstance(inputs, CommitContents)
         made = await HEAD_LISTS.draw(context, due, inputs)
         self.log.commit(now, *made.entries, documents=made.documents)
-        reference = HEAD_LISTS.document(self.log.book.epochs[epoch])
+        reference = HEAD_LISTS.document(self.log.log_state.epochs[epoch])
         assert reference is not None
         return HeadListDocument.from_bytes(await self.log.read_document(reference)).head_list
 
@@ -134,7 +134,7 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
     drawn = await epochs.drawn(0, {A: 50, B: 40, C: 5, D: 6, E: 6})
 
     assert drawn.records == (A, B, D)
-    released = epochs.log.book.epochs[0].head_list
+    released = epochs.log.log_state.epochs[0].head_list
     assert released is not None
     stored = json.loads(await epochs.log.read_document(released.optin))
     assert (
@@ -181,7 +181,7 @@ WAYS = [
 
 async def forgotten(epochs: Epochs, epoch: int) -> list[Record]:
     """What the log says is new again after this epoch."""
-    released = epochs.log.book.epochs[epoch].head_list
+    released = epochs.log.log_state.epochs[epoch].head_list
     assert released is not None
     listed = HeadListDocument.from_bytes(await epochs.log.read_document(released.head_list))
     places = json.loads(await epochs.log.read_document(released.optin))["forgotten"]
@@ -214,14 +214,14 @@ async def test_what_is_cut_off_a_list_that_is_too_long_is_forgotten_in_the_log(m
     held = {A: 50, B: 40, C: 9, D: 8}
     epochs = Epochs()
     assert (await epochs.drawn(0, held)).records == (A, B, C, D)
-    reference = HEAD_LISTS.document(epochs.log.book.epochs[0])
+    reference = HEAD_LISTS.document(epochs.log.log_state.epochs[0])
     assert reference is not None
     size = len(await epochs.log.read_document(reference))
     monkeypatch.setattr("blendstream.agents.jobs.head_lists.MAX_HEAD_LIST_BYTES", size - 1)
 
     epochs = Epochs()
     assert (await epochs.drawn(0, held)).records == (A, B, C)
-    released = epochs.log.book.epochs[0].head_list
+    released = epochs.log.log_state.epochs[0].head_list
     assert released is not None
     numbers = SelectionNumbers.read(await epochs.log.read_document(released.optin))
     assert numbers.forgotten == (3,), "the place of D, which the list lacks"
@@ -273,14 +273,14 @@ async def test_what_is_known_is_carried_over_from_one_way_of_spending_to_the_oth
             epochs.change(**each)
         lists.append(await epochs.drawn(epoch, {A: 300, B: 5, C: 5}))
 
-    opened = [epochs.log.book.epochs[epoch].parameters.period for epoch in range(7)]
+    opened = [epochs.log.log_state.epochs[epoch].parameters.period for epoch in range(7)]
     # Epochs 1 and 2 were open ahead when the way was changed.
     assert [p and p.first_epoch for p in opened] == [None, None, None, 3, 3, 3, None]
     for head_list in lists:
         assert head_list.records == (A, B), "B is known; C, as frequent now, never was"
     noise = []
     for epoch in range(7):
-        released = epochs.log.book.epochs[epoch].head_list
+        released = epochs.log.log_state.epochs[epoch].head_list
         assert released is not None
         noise.append(SelectionNumbers.read(await epochs.log.read_document(released.optin)).noise)
     assert noise[0] == noise[1] == noise[2] == noise[6] < 1

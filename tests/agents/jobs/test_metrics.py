@@ -23,21 +23,21 @@ SETTLED = END + 6_000  # grace and skew
 
 
 def value(name: str, **labels: str) -> float | None:
-    return metrics._BOOK.get_sample_value(name, labels)
+    return metrics._LOG_REGISTRY.get_sample_value(name, labels)
 
 
 @pytest.fixture
 def log() -> ModelLog:
     """Epoch 0, whose window is [START, END)."""
     made = ModelLog()
-    move = next_keeper_move(made.book, plan(), PLENTY, START, epochs_ahead=1)
+    move = next_keeper_move(made.log_state, plan(), PLENTY, START, epochs_ahead=1)
     assert isinstance(move, Open)
     made.commit(START, entries.epoch_opened(move.parameters))
     return made
 
 
 def overdue(log: ModelLog, now_ms: int) -> dict[str, float | None]:
-    metrics.show(log.book, PLENTY, now_ms)
+    metrics.show(log.log_state, PLENTY, now_ms)
     stages = ("collecting", "sealed", "reporting", "reports_sealed")
     return {s: value("blender_epoch_overdue_seconds", stage=s) for s in stages}
 
@@ -72,12 +72,12 @@ def published(log: ModelLog) -> None:
 def test_a_second_record_of_a_release_is_told(log):
     """Readers pass over it, so nobody else would notice that noise was drawn twice."""
     published(log)
-    metrics.show(log.book, PLENTY, SETTLED)
+    metrics.show(log.log_state, PLENTY, SETTLED)
     assert value("blender_releases_recorded_twice") == 0
 
     log.head_list(0, SETTLED, END + WINDOW_MS)
     log.estimates(0, SETTLED + WINDOW_MS)
-    metrics.show(log.book, PLENTY, SETTLED)
+    metrics.show(log.log_state, PLENTY, SETTLED)
 
     assert value("blender_releases_recorded_twice") == 2
     assert log.reread().recorded_twice == 2
@@ -85,7 +85,7 @@ def test_a_second_record_of_a_release_is_told(log):
 
 def test_how_the_newest_epoch_ended(log):
     published(log)
-    metrics.show(log.book, PLENTY, SETTLED)
+    metrics.show(log.log_state, PLENTY, SETTLED)
 
     outcomes = ("complete", "incomplete", "empty", "abandoned")
     found = {o: value("blender_last_epoch_outcome", outcome=o) for o in outcomes}
@@ -96,7 +96,7 @@ def test_how_the_newest_epoch_ended(log):
 
 def test_an_epoch_given_up_is_told_as_such(log):
     log.commit(SETTLED, entries.epoch_abandoned(0, "why"))
-    metrics.show(log.book, PLENTY, SETTLED)
+    metrics.show(log.log_state, PLENTY, SETTLED)
 
     assert value("blender_last_epoch_outcome", outcome="abandoned") == 1
     assert value("blender_last_published_epoch") == -1
@@ -105,8 +105,8 @@ def test_an_epoch_given_up_is_told_as_such(log):
 def test_the_budget_is_told_against_the_limit_in_force(log):
     """At the limit's δ: what decides whether the service pauses."""
     limit = Limit(86_400, optin=Cost(40.0, 1e-3), clients=Cost(20.0, 1e-3))
-    charge = log.book.epochs[0].parameters.charge
-    metrics.show(log.book, limit, SETTLED)
+    charge = log.log_state.epochs[0].parameters.charge
+    metrics.show(log.log_state, limit, SETTLED)
 
     assert value("blender_epsilon_limit", group="optin") == 40.0
     assert value("blender_epsilon_limit", group="clients") == 20.0
@@ -122,12 +122,12 @@ def test_a_budget_that_ends_by_its_delta_is_told_before_it_ends(log):
     limit = Limit(31_536_000, optin=Cost(120.0, 1e-3), clients=Cost(120.0, 0.0))
     one = {"optin": Cost(0.5, 1e-5), "clients": Cost(0.5, 0.0)}
     ledger = Ledger()
-    start_s = log.book.epochs[0].parameters.charge.window_start_s
+    start_s = log.log_state.epochs[0].parameters.charge.window_start_s
     for epoch in range(100):
         ledger = ledger.with_charge(ledger.price(epoch, start_s, 1, limit, **one))
     assert ledger.check_charge(ledger.price(100, start_s, 1, limit, **one), limit) is not None
-    log.book.ledger = ledger
-    metrics.show(log.book, limit, SETTLED)
+    log.log_state.ledger = ledger
+    metrics.show(log.log_state, limit, SETTLED)
 
     assert value("blender_epsilon_spent", group="optin") < 0.3 * 120.0
     assert value("blender_delta_limit", group="optin") == 1e-3
@@ -138,15 +138,15 @@ def test_a_budget_that_ends_by_its_delta_is_told_before_it_ends(log):
 
 def test_the_epoch_that_ended_last_is_told_whatever_its_number(log):
     """One opened ahead was given up early: it must not hide how those before it end."""
-    move = next_keeper_move(log.book, plan(), PLENTY, END, epochs_ahead=1)
+    move = next_keeper_move(log.log_state, plan(), PLENTY, END, epochs_ahead=1)
     assert isinstance(move, Open)
     log.commit(END, entries.epoch_opened(move.parameters))
     log.commit(END, entries.epoch_abandoned(1, "why"))
-    metrics.show(log.book, PLENTY, END)
+    metrics.show(log.log_state, PLENTY, END)
     assert value("blender_last_epoch_outcome", outcome="abandoned") == 1
 
     published(log)
-    metrics.show(log.book, PLENTY, SETTLED + 2 * WINDOW_MS)
+    metrics.show(log.log_state, PLENTY, SETTLED + 2 * WINDOW_MS)
 
     assert value("blender_last_epoch_outcome", outcome="abandoned") == 0
     assert value("blender_last_epoch_outcome", outcome="incomplete") == 1
@@ -159,7 +159,7 @@ def test_only_the_keeper_tells_what_the_log_says(log):
     metrics.set_lease_gauge(Kind.KEEPER, held=True)
     assert told not in generate_latest(metrics.JOBS), "it has not read the log yet"
 
-    metrics.show(log.book, PLENTY, SETTLED)
+    metrics.show(log.log_state, PLENTY, SETTLED)
     assert told in generate_latest(metrics.JOBS)
     metrics.set_lease_gauge(Kind.ESTIMATES, held=False)
     assert told in generate_latest(metrics.JOBS)
@@ -170,7 +170,7 @@ def test_only_the_keeper_tells_what_the_log_says(log):
 
 def test_when_the_keeper_last_went_through_is_told(log):
     """One that hangs holds its lease, and every other gauge stays as it was."""
-    metrics.show(log.book, PLENTY, SETTLED)
+    metrics.show(log.log_state, PLENTY, SETTLED)
 
     assert value("blender_keeper_last_pass_timestamp_seconds") == SETTLED / 1000
 

@@ -26,7 +26,7 @@ def test_epochs_fill_one_period_after_another():
         keep(log, START + minute * WINDOW_MS, **IN_PERIODS)
 
     assert periods_of(log) == [(0, 0), (0, 1), (0, 2), (3, 0), (3, 1), (3, 2), (6, 0)]
-    assert log.book.ledger.basic_in_life("optin").epsilon == 3 * 4.0
+    assert log.log_state.ledger.basic_in_life("optin").epsilon == 3 * 4.0
 
 
 def test_the_epoch_after_the_last_waits_for_a_budget_of_its_own():
@@ -36,11 +36,11 @@ def test_the_epoch_after_the_last_waits_for_a_budget_of_its_own():
     for minute in range(10):
         keep(log, start + minute * WINDOW_MS, ONE_BUDGET, **IN_PERIODS)
         if minute < 8:
-            assert max(log.book.epochs) <= T - 1
-            assert log.book.paused is None or log.book.paused.epoch == T
-    assert log.book.paused is not None
-    assert log.book.paused.resumes_at_ms == start + 10 * WINDOW_MS
-    assert "opt-in users" in log.book.paused.reason
+            assert max(log.log_state.epochs) <= T - 1
+            assert log.log_state.paused is None or log.log_state.paused.epoch == T
+    assert log.log_state.paused is not None
+    assert log.log_state.paused.resumes_at_ms == start + 10 * WINDOW_MS
+    assert "opt-in users" in log.log_state.paused.reason
 
     keep(log, start + 10 * WINDOW_MS, ONE_BUDGET, **IN_PERIODS)
     assert periods_of(log)[T:] == [(3, 0), (3, 1)]
@@ -61,7 +61,7 @@ def test_the_epoch_after_the_last_waits_for_a_budget_of_its_own():
 def test_changed_settings_wait_for_the_end_of_the_period(change: dict[str, object]):
     log = ModelLog()
     keep(log, START, **IN_PERIODS)
-    begun = log.book.epochs[0].parameters
+    begun = log.log_state.epochs[0].parameters
     for minute in range(1, 5):
         keep(log, START + minute * WINDOW_MS, **IN_PERIODS | change)
 
@@ -85,9 +85,9 @@ def test_what_belongs_to_no_budget_changes_with_the_next_epoch():
     keep(log, START, **IN_PERIODS)
     keep(log, START + WINDOW_MS, **IN_PERIODS, min_optin_users=77)
 
-    last = log.book.epochs[2].parameters
+    last = log.log_state.epochs[2].parameters
     assert last.plan.min_optin_users == 77
-    assert last.period == log.book.epochs[0].parameters.period
+    assert last.period == log.log_state.epochs[0].parameters.period
 
 
 def test_a_budget_for_each_epoch_and_one_for_a_period_follow_one_another():
@@ -99,7 +99,7 @@ def test_a_budget_for_each_epoch_and_one_for_a_period_follow_one_another():
         keep(log, START + minute * WINDOW_MS)
 
     assert periods_of(log) == [None, None, (2, 0), (2, 1), (2, 2), None, None, None]
-    assert log.book.ledger.basic_in_life("optin").epsilon == (2 + 1 + 3) * 4.0
+    assert log.log_state.ledger.basic_in_life("optin").epsilon == (2 + 1 + 3) * 4.0
 
 
 def test_clients_take_turns_while_opt_in_users_take_part_in_every_epoch():
@@ -107,10 +107,10 @@ def test_clients_take_turns_while_opt_in_users_take_part_in_every_epoch():
     for minute in range(T - 1):
         keep(log, START + minute * WINDOW_MS, **IN_PERIODS)
 
-    charges = [state.parameters.charge for state in log.book.epochs.values()]
+    charges = [state.parameters.charge for state in log.log_state.epochs.values()]
     assert {charge.cohorts_of("optin") for charge in charges} == {1}
     assert {charge.cohorts_of("clients") for charge in charges} == {T}
-    assert log.book.ledger.basic_in_life("clients").epsilon == 4.0
+    assert log.log_state.ledger.basic_in_life("clients").epsilon == 4.0
 
 
 def test_each_group_may_have_a_number_of_cohorts_of_its_own():

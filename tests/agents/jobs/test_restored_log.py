@@ -22,7 +22,7 @@ from tests.agents.jobs.model_log import PLENTY, WINDOW_MS, ModelLog, plan
 def restored(log: ModelLog, found: list[EpochParameters]) -> ModelLog:
     """A copy of the log in which the lost epochs are charged and abandoned."""
     copy = ModelLog()
-    copy.records, copy.book = log.records.copy(), log.reread()
+    copy.records, copy.log_state = log.records.copy(), log.reread()
     for parameters in found:
         abandoned = entries.epoch_abandoned(parameters.epoch, "log restored")
         copy.commit(START, entries.epoch_opened(parameters), abandoned)
@@ -44,13 +44,13 @@ def test_epochs_that_a_restored_log_lacks_are_those_that_were_opened_since(
         copies.append(log.reread())
     end_ms = START + 14 * WINDOW_MS - 1
     keep(log, end_ms, limit, ahead)
-    for book in copies:
-        ledger = book.ledger
-        for parameters in lost_epochs(book, plan(), limit, end_ms, epochs_ahead=ahead):
-            if (opened := log.book.epochs.get(parameters.epoch)) is not None:
+    for log_state in copies:
+        ledger = log_state.ledger
+        for parameters in lost_epochs(log_state, plan(), limit, end_ms, epochs_ahead=ahead):
+            if (opened := log.log_state.epochs.get(parameters.epoch)) is not None:
                 assert parameters == opened.parameters
             ledger = ledger.with_charge(parameters.charge)
-        assert ledger == log.book.ledger
+        assert ledger == log.log_state.ledger
     assert lost_epochs(ReleaseLogState(), plan(), limit, end_ms) == [], (
         "nothing is known to go on from"
     )
@@ -64,12 +64,12 @@ def test_epochs_that_a_restored_log_lacks_use_up_their_places_in_the_period():
         keep(log, START + minute * WINDOW_MS, **IN_PERIODS)
         copies.append(log.reread())
     end_ms = START + 8 * WINDOW_MS - 1
-    for book in copies:
-        ledger = book.ledger
-        for parameters in lost_epochs(book, plan(**IN_PERIODS), PLENTY, end_ms):
-            assert parameters == log.book.epochs[parameters.epoch].parameters
+    for log_state in copies:
+        ledger = log_state.ledger
+        for parameters in lost_epochs(log_state, plan(**IN_PERIODS), PLENTY, end_ms):
+            assert parameters == log.log_state.epochs[parameters.epoch].parameters
             ledger = ledger.with_charge(parameters.charge)
-        assert ledger == log.book.ledger
+        assert ledger == log.log_state.ledger
 
 
 @pytest.mark.parametrize("in_periods", [False, True])
@@ -84,7 +84,7 @@ def test_a_window_lengthened_after_the_copy_loses_no_charge(in_periods: bool):
     for minute in range(1, 28):
         keep(log, START + minute * WINDOW_MS, **changes)
     keep(log, START + 28 * WINDOW_MS, window_ms=4 * WINDOW_MS, **changes)
-    opened = max(log.book.epochs)
+    opened = max(log.log_state.epochs)
     assert opened >= 28
 
     longer = plan(window_ms=4 * WINDOW_MS, **changes)
@@ -94,7 +94,9 @@ def test_a_window_lengthened_after_the_copy_loses_no_charge(in_periods: bool):
     for parameters in found:
         ledger = ledger.with_charge(parameters.charge)
     for group in GROUPS:
-        assert ledger.basic_in_life(group).epsilon >= log.book.ledger.basic_in_life(group).epsilon
+        assert (
+            ledger.basic_in_life(group).epsilon >= log.log_state.ledger.basic_in_life(group).epsilon
+        )
 
 
 def test_the_window_of_a_published_head_list_counts_where_neither_log_nor_settings_have_it():
@@ -102,8 +104,10 @@ def test_the_window_of_a_published_head_list_counts_where_neither_log_nor_settin
     log = ModelLog()
     keep(log, START)
     until_ms = START + 10 * WINDOW_MS
-    by_known = lost_epochs(log.book, plan(), PLENTY, until_ms)
-    short = lost_epochs(log.book, plan(), PLENTY, until_ms, published_windows_ms={WINDOW_MS // 5})
+    by_known = lost_epochs(log.log_state, plan(), PLENTY, until_ms)
+    short = lost_epochs(
+        log.log_state, plan(), PLENTY, until_ms, published_windows_ms={WINDOW_MS // 5}
+    )
     # 41 begin within the eight minutes after epoch 1, and each length of windows opens one ahead.
     assert (len(by_known), len(short)) == (10, 41 + 2)
 
@@ -112,13 +116,13 @@ def test_epochs_through_the_highest_published_one_are_charged_however_short_the_
     """A published number proves that the epoch was opened, whatever the clock and windows say."""
     log = ModelLog()
     keep(log, START)
-    found = lost_epochs(log.book, plan(), PLENTY, START, published_through=17)
+    found = lost_epochs(log.log_state, plan(), PLENTY, START, published_through=17)
     assert found[-1].epoch == 17
     assert [parameters.epoch for parameters in found] == list(range(2, 18))
 
     limit = Limit(600, optin=Cost(4.0, 1e-5), clients=Cost(4.0, 1e-5))
     with pytest.raises(ParameterError, match="epochs through 99 were published"):
-        lost_epochs(log.book, plan(window_ms=300_000_000), limit, START, published_through=99)
+        lost_epochs(log.log_state, plan(window_ms=300_000_000), limit, START, published_through=99)
 
 
 def test_charging_what_was_lost_twice_changes_nothing():
@@ -126,9 +130,9 @@ def test_charging_what_was_lost_twice_changes_nothing():
     log = ModelLog()
     keep(log, START, ahead=2)
     longer, until_ms = plan(window_ms=3 * WINDOW_MS), START + 9 * WINDOW_MS + 7
-    after = restored(log, lost_epochs(log.book, longer, PLENTY, until_ms, epochs_ahead=2))
-    assert max(after.book.epochs) > max(log.book.epochs)
-    assert lost_epochs(after.book, longer, PLENTY, until_ms, epochs_ahead=2) == []
+    after = restored(log, lost_epochs(log.log_state, longer, PLENTY, until_ms, epochs_ahead=2))
+    assert max(after.log_state.epochs) > max(log.log_state.epochs)
+    assert lost_epochs(after.log_state, longer, PLENTY, until_ms, epochs_ahead=2) == []
 
 
 def test_a_budget_that_may_have_reached_into_the_last_limit_period_is_charged_there():
@@ -143,7 +147,7 @@ def test_a_budget_that_may_have_reached_into_the_last_limit_period_is_charged_th
         keep(log, start + minute * WINDOW_MS, two_budgets, **IN_PERIODS)
     until_ms = start + 11 * WINDOW_MS
     bucket = two_budgets.period_of(until_ms // 1000)
-    assert log.book.ledger.basic("optin", *bucket).epsilon == 8.0
+    assert log.log_state.ledger.basic("optin", *bucket).epsilon == 8.0
 
     ledger = copy.ledger
     for parameters in lost_epochs(copy, plan(**IN_PERIODS), two_budgets, until_ms):
@@ -162,19 +166,19 @@ def test_no_budget_period_that_began_in_the_lost_log_with_other_settings_continu
     log = ModelLog()
     keep(log, START, **IN_PERIODS)
     today, until_ms = IN_PERIODS | change, START + 4 * WINDOW_MS
-    found = lost_epochs(log.book, plan(**today), PLENTY, until_ms)
+    found = lost_epochs(log.log_state, plan(**today), PLENTY, until_ms)
     assert found[-2].period is not None
     assert found[-1].period is None
     after = restored(log, found)
-    ledger = after.book.ledger
+    ledger = after.log_state.ledger
     keep(after, found[-1].window_start_ms, **today)
-    first = after.book.epochs[found[-1].epoch + 1].parameters
+    first = after.log_state.epochs[found[-1].epoch + 1].parameters
     assert first.period is not None
     assert first.period.first_epoch == first.epoch
-    spent = after.book.ledger.basic_in_life("optin").epsilon
+    spent = after.log_state.ledger.basic_in_life("optin").epsilon
     assert spent == ledger.basic_in_life("optin").epsilon + first.plan.privacy.epsilon
 
-    unchanged = lost_epochs(log.book, plan(**IN_PERIODS), PLENTY, until_ms)
+    unchanged = lost_epochs(log.log_state, plan(**IN_PERIODS), PLENTY, until_ms)
     assert unchanged[-1].period is not None, "nothing is in doubt where no setting changed"
 
 
@@ -214,8 +218,8 @@ def test_whatever_happened_no_fewer_epochs_are_charged_than_were_opened(
     if copy.last is None:
         return
     assert ledger.last_epoch is not None
-    assert ledger.last_epoch >= max(log.book.epochs)
+    assert ledger.last_epoch >= max(log.log_state.epochs)
     bucket = limit.period_of(now_ms // 1000)
     for group in GROUPS:
-        was, now = log.book.ledger.basic(group, *bucket), ledger.basic(group, *bucket)
+        was, now = log.log_state.ledger.basic(group, *bucket), ledger.basic(group, *bucket)
         assert now.epsilon >= was.epsilon - 1e-9

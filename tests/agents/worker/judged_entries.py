@@ -20,7 +20,7 @@ from blendstream.streams.wire.frames import (
     decode,
     encode_optin_records,
 )
-from tests.release_entries import book_of, head_list_entries, opened_entry
+from tests.release_entries import head_list_entries, log_state_of, opened_entry
 from tests.report_frames import encode_reports
 from tests.service.settings import MASTER
 
@@ -67,5 +67,5 @@ def records(*entries: tuple[int, int, bytes, bytes], epoch: int = 1) -> bytes:
     return encode_optin_records(epoch, sent, log_position=1)
 
 
-def judged_records(*deliveries: Delivery, book: ReleaseLogState | None = None) -> BatchVerdict:
-    return judge_optin_records(0, deliveries, book or book_of(opened(1)), KEYS, tables())
+def judged_records(*deliveries: Delivery, log_state: ReleaseLogState | None = None) -> BatchVerdict:
+    return judge_optin_records(0, deliveries, log_state or log_state_of(opened(1)), KEYS, tables())

@@ -36,13 +36,13 @@ from tests.agents.worker.judged_entries import (
     reports,
     tables,
 )
-from tests.release_entries import book_of, estimates_entry, fold
+from tests.release_entries import estimates_entry, fold, log_state_of
 from tests.report_frames import encode_reports
 
 
-def judged_reports(*deliveries: Delivery, book: ReleaseLogState | None = None) -> BatchVerdict:
-    book = book or book_of(opened(1), published(1))
-    return judge_reports(0, deliveries, book, KEYS, tables())
+def judged_reports(*deliveries: Delivery, log_state: ReleaseLogState | None = None) -> BatchVerdict:
+    log_state = log_state or log_state_of(opened(1), published(1))
+    return judge_reports(0, deliveries, log_state, KEYS, tables())
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_the_wildcard_with_records_of_ones_own_choice_is_malformed_where_it_stan
 
     alone = judged_reports(
         delivered(reports(rows)),
-        book=book_of(opened(1), published(1, wildcard_alone=True)),
+        log_state=log_state_of(opened(1), published(1, wildcard_alone=True)),
     ).epochs[1]
     free = judged_reports(delivered(reports(rows))).epochs[1]
 
@@ -109,9 +109,11 @@ def test_the_first_report_of_a_contributor_counts_the_others_are_duplicates() ->
 def test_reports_are_late_by_append_time_and_beyond_the_seal(
     at: int, offset: int, reason: Refusal | None
 ) -> None:
-    book = book_of(opened(1), published(1))
-    fold(book, entries.reports_sealed(1, [5, 9, 9, 9]))
-    found = judged_reports(delivered(reports([[0, 1, 0, 1]]), at=at, offset=offset), book=book)
+    log_state = log_state_of(opened(1), published(1))
+    fold(log_state, entries.reports_sealed(1, [5, 9, 9, 9]))
+    found = judged_reports(
+        delivered(reports([[0, 1, 0, 1]]), at=at, offset=offset), log_state=log_state
+    )
     assert found.epochs[1].refused == ({reason: 1} if reason else {})
 
 
@@ -130,12 +132,14 @@ def test_wrong_epoch_unknown_list_and_wrong_size_are_told_apart() -> None:
 
 
 def test_reports_of_a_released_epoch_are_late_and_keep_totals_only() -> None:
-    book = book_of(opened(1), published(1), estimates_entry(1))
+    log_state = log_state_of(opened(1), published(1), estimates_entry(1))
     stranger = delivered(encode_reports(1, bytes(32), [person(1)], np.zeros((1, 4), int), 1))
-    verdict = judged_reports(delivered(reports([[0, 1, 0, 1]] * 3)), stranger, book=book)
-    assert verdict.late == 4, "whatever the head list: the book has forgotten those of the past"
+    verdict = judged_reports(delivered(reports([[0, 1, 0, 1]] * 3)), stranger, log_state=log_state)
+    assert verdict.late == 4, (
+        "whatever the head list: the log state has forgotten those of the past"
+    )
     assert not verdict.epochs
-    assert not unknown_to(book, [stranger]), "nothing to look up"
+    assert not unknown_to(log_state, [stranger]), "nothing to look up"
 
 
 # --- opt-in records -------------------------------------------------------------------------------
@@ -168,9 +172,9 @@ def test_shares_are_disjoint_and_as_large_as_stated() -> None:
 def test_records_are_early_and_late_by_append_time(
     at: int, offset: int, reason: Refusal | None
 ) -> None:
-    book = book_of(opened(1), entries.records_sealed(1, [5]))
+    log_state = log_state_of(opened(1), entries.records_sealed(1, [5]))
     frame = delivered(records((1, 0, b"q", b"u")), at=at, offset=offset)
-    verdict = judged_records(frame, book=book)
+    verdict = judged_records(frame, log_state=log_state)
     assert verdict.epochs[1].refused == ({reason: 1} if reason else {})
     # An accepted entry that is not counted is a fault of the service: where it lies is kept.
     letters = [(letter.offset, letter.reason) for letter in verdict.letters]
@@ -190,7 +194,7 @@ def test_somebody_without_a_record_takes_part_and_adds_to_none() -> None:
 
 def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
     who = _in_share(OptinSubgroup.S, 2)
-    book = book_of(opened(2, records_per_user=2))
+    log_state = log_state_of(opened(2, records_per_user=2))
     frame = records(
         (who, 0, b"", b""),
         (who, 0, b"a", b"u"),  # Slot 0 has been answered.
@@ -198,7 +202,7 @@ def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
         (who, 1, b"b", b"u"),
         epoch=2,
     )
-    tally = judged_records(delivered(frame), book=book).epochs[2]
+    tally = judged_records(delivered(frame), log_state=log_state).epochs[2]
     assert tally.refused == {Refusal.DUPLICATE: 1, Refusal.MALFORMED: 1}
     assert (tally.none, tally.users) == (
         1,
@@ -210,13 +214,16 @@ def test_none_is_an_answer_in_slot_0_and_the_first_answer_counts() -> None:
 @pytest.mark.parametrize("kind", [FrameKind.OPTIN_RECORDS, FrameKind.CLIENT_REPORTS])
 def test_a_marker_is_counted_as_nothing(kind: FrameKind) -> None:
     """Keepers may write any number of them and die: received = counted + refused stays true."""
-    book = book_of(opened(1), published(1))
+    log_state = log_state_of(opened(1), published(1))
     markers = [delivered(encode_marker(kind, epoch, bytes(16)), at=UNTIL * 2) for epoch in (1, 7)]
-    for verdict in (judged_records(*markers, book=book), judged_reports(*markers, book=book)):
+    for verdict in (
+        judged_records(*markers, log_state=log_state),
+        judged_reports(*markers, log_state=log_state),
+    ):
         assert not verdict.epochs
         assert not verdict.letters
         assert verdict.summary() == Counter(received=0, counted=0, refused=0)
-    assert not unknown_to(book, markers), "an epoch that a marker names need not be known"
+    assert not unknown_to(log_state, markers), "an epoch that a marker names need not be known"
 
 
 def test_text_that_no_gateway_writes_is_refused_and_quoted_nowhere() -> None:
@@ -239,7 +246,8 @@ def _in_share(share: OptinSubgroup, epoch: int) -> int:
     """Somebody who falls into a share."""
     for who in range(1000):
         tally = judged_records(
-            delivered(records((who, 0, b"q", b"u"), epoch=epoch)), book=book_of(opened(epoch))
+            delivered(records((who, 0, b"q", b"u"), epoch=epoch)),
+            log_state=log_state_of(opened(epoch)),
         ).epochs[epoch]
         if share in tally.records:
             return who
@@ -249,7 +257,7 @@ def _in_share(share: OptinSubgroup, epoch: int) -> int:
 def test_a_user_counts_at_most_m_distinct_records() -> None:
     """The limit is the guarantee: with m_O = 2, two records, and none of them twice."""
     who = _in_share(OptinSubgroup.S, 2)
-    book = book_of(opened(2, records_per_user=2))
+    log_state = log_state_of(opened(2, records_per_user=2))
     frame = records(
         (who, 1, b"a", b"u"),
         (who, 0, b"a", b"u"),  # The same record in another slot.
@@ -258,7 +266,7 @@ def test_a_user_counts_at_most_m_distinct_records() -> None:
         (who, 2, b"c", b"u"),  # Over the limit.
         epoch=2,
     )
-    tally = judged_records(delivered(frame), book=book).epochs[2]
+    tally = judged_records(delivered(frame), log_state=log_state).epochs[2]
     assert tally.refused == {Refusal.REPEATED: 1, Refusal.DUPLICATE: 2, Refusal.OVER_LIMIT: 1}
     assert tally.records == {OptinSubgroup.S: Counter({b"a\tu": 1})}
 
@@ -267,27 +275,27 @@ def test_a_user_counts_at_most_m_distinct_records() -> None:
 def test_t_counts_slot_zero_whatever_comes_first(order: tuple[int, int]) -> None:
     """One record a user, the same one however the network ordered them."""
     who = _in_share(OptinSubgroup.T, 3)
-    book = book_of(opened(3, records_per_user=2))
+    log_state = log_state_of(opened(3, records_per_user=2))
     frame = records(*((who, slot, b"slot %d" % slot, b"u") for slot in order), epoch=3)
-    tally = judged_records(delivered(frame), book=book).epochs[3]
+    tally = judged_records(delivered(frame), log_state=log_state).epochs[3]
     assert tally.records == {OptinSubgroup.T: Counter({b"slot 0\tu": 1})}
     assert tally.refused == {Refusal.SPARE: 1}
 
 
 def test_an_epoch_never_opened_is_wrong_and_one_before_the_log_is_late() -> None:
-    book = book_of(opened(3))
+    log_state = log_state_of(opened(3))
     future = delivered(records((1, 0, b"q", b"u"), epoch=4))
     past = delivered(records((1, 0, b"q", b"u"), epoch=2))
-    verdict = judged_records(future, past, book=book)
+    verdict = judged_records(future, past, log_state=log_state)
     assert verdict.epochs[None].refused == {Refusal.WRONG_EPOCH: 1}
     assert verdict.late == 1
-    assert unknown_to(book, [future])
-    assert not unknown_to(book, [past])
+    assert unknown_to(log_state, [future])
+    assert not unknown_to(log_state, [past])
 
 
 def test_records_of_a_released_epoch_are_late() -> None:
-    book = book_of(opened(1), published(1))
-    assert judged_records(delivered(records((1, 0, b"q", b"u"))), book=book).late == 1
+    log_state = log_state_of(opened(1), published(1))
+    assert judged_records(delivered(records((1, 0, b"q", b"u"))), log_state=log_state).late == 1
 
 
 def test_letters_are_few_however_many_entries_are_refused() -> None:

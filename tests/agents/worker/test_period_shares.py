@@ -46,7 +46,7 @@ def opened(*epochs: int, key_id: str = "k1") -> ModelLog:
 
 def target(log: ModelLog, epoch: int) -> OptinTarget:
     """What a gateway makes of an epoch."""
-    state = log.book.epochs[epoch]
+    state = log.log_state.epochs[epoch]
     parameters = state.parameters
     assert parameters.period is not None
     return OptinTarget(
@@ -63,9 +63,9 @@ def shares_in(log: ModelLog, epoch: int, space: str = "app") -> dict[bytes, Opti
     to = target(log, epoch)
     sent = [OptinEntry(to.contributor(space, who), 0, who, b"https://x.example/") for who in PEOPLE]
     frame = encode_optin_records(epoch, sent, log_position=1)
-    delivery = Delivery(0, log.book.epochs[epoch].parameters.window_start_ms, decode(frame), 1)
+    delivery = Delivery(0, log.log_state.epochs[epoch].parameters.window_start_ms, decode(frame), 1)
     keys = {epoch: to.keys}
-    verdict = judge_optin_records(0, [delivery], log.book, keys, defaultdict(FingerprintTable))
+    verdict = judge_optin_records(0, [delivery], log.log_state, keys, defaultdict(FingerprintTable))
     tally = verdict.epochs[epoch]
     assert dict(tally.refused) == {}
     return {text.split(b"\t")[0]: share for share, texts in tally.records.items() for text in texts}
@@ -86,7 +86,7 @@ def test_a_person_is_in_the_same_share_in_every_epoch_of_a_period():
 def test_a_new_master_secret_within_a_period_moves_no_one():
     log = opened(0, 1, key_id="k2")
 
-    assert log.book.epochs[1].parameters.plan.key_id == "k2"
+    assert log.log_state.epochs[1].parameters.plan.key_id == "k2"
     assert shares_in(log, 1) == shares_in(log, 0)
 
 
@@ -138,7 +138,7 @@ def test_a_contributor_that_no_gateway_made_is_refused():
     sent = [OptinEntry(rng.bytes(16), 0, b"q", b"https://x.example/") for _ in range(500)]
     delivery = Delivery(0, 0, decode(encode_optin_records(0, sent, log_position=1)), 1)
     tally = judge_optin_records(
-        0, [delivery], log.book, keys, defaultdict(FingerprintTable)
+        0, [delivery], log.log_state, keys, defaultdict(FingerprintTable)
     ).epochs[0]
 
     assert tally.refused[Refusal.MALFORMED] > 480

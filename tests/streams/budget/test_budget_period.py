@@ -149,10 +149,10 @@ def test_an_epoch_that_is_opened_twice_is_charged_once_as_it_was_first():
     log = ModelLog()
     log.commit(1, entries.epoch_opened(parameters(0, PERIOD)))
     log.commit(2, entries.epoch_opened(parameters(1, PERIOD)))
-    before = log.book.ledger
+    before = log.log_state.ledger
     log.commit(3, entries.epoch_opened(parameters(1, PERIOD)))
 
-    assert log.book.ledger == log.reread().ledger == before
+    assert log.log_state.ledger == log.reread().ledger == before
 
 
 def test_a_log_with_an_epoch_that_breaks_its_period_is_not_gone_on_from():
@@ -160,7 +160,7 @@ def test_a_log_with_an_epoch_that_breaks_its_period_is_not_gone_on_from():
     log = ModelLog()
     for epoch in range(T):
         log.commit(epoch, entries.epoch_opened(parameters(epoch, PERIOD)))
-    assert log.book.ledger.basic_in_life("optin") == Cost(4.0, 1e-5)
+    assert log.log_state.ledger.basic_in_life("optin") == Cost(4.0, 1e-5)
     too_many = entries.epoch_opened(parameters(2, PERIOD)) | {"epoch": T}
 
     with pytest.raises(StoreMismatch):
@@ -229,14 +229,14 @@ def test_a_release_that_does_not_know_of_periods_stops_at_such_an_epoch():
 
 def test_a_reader_that_begins_within_a_period_reads_on():
     """A gateway reads the last days of the log and no checkpoint."""
-    book = ReleaseLogState()
+    log_state = ReleaseLogState()
     for epoch in (1, 2):
         body = entries.encode([entries.epoch_opened(parameters(epoch, PERIOD))])
-        book.apply(epoch, epoch, entries.ENTRY_KEY, body)
+        log_state.apply(epoch, epoch, entries.ENTRY_KEY, body)
 
-    assert sorted(book.epochs) == [1, 2]
+    assert sorted(log_state.epochs) == [1, 2]
     with pytest.raises(ParameterError):
-        opened(book.ledger, 3, PERIOD)
+        opened(log_state.ledger, 3, PERIOD)
 
 
 def test_a_click_graph_is_charged_beside_the_period():

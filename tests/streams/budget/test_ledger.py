@@ -109,10 +109,10 @@ def test_another_secret_for_the_cohorts_adds_the_worst_of_both():
         )
     read_again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
 
-    for book in (ledger, read_again):
-        assert book.basic_in_life("optin").epsilon == pytest.approx(4.0 * 3)
-        assert book.basic_in_life("clients").epsilon == pytest.approx(4.0 * 2)
-        assert book.spent("optin", 0, 7 * DAY, delta=1e-4).epsilon > 11.9
+    for each in (ledger, read_again):
+        assert each.basic_in_life("optin").epsilon == pytest.approx(4.0 * 3)
+        assert each.basic_in_life("clients").epsilon == pytest.approx(4.0 * 2)
+        assert each.spent("optin", 0, 7 * DAY, delta=1e-4).epsilon > 11.9
     assert read_again == ledger
 
 

@@ -20,7 +20,7 @@ from tests.agents.worker.judged_entries import (
     opened,
     published,
 )
-from tests.release_entries import book_of, estimates_entry, fold
+from tests.release_entries import estimates_entry, fold, log_state_of
 
 OPTIN, REPORTS = InputStream.OPTIN_RECORDS, InputStream.CLIENT_REPORTS
 OTHER_LIST = bytes([255]) * 32
@@ -32,19 +32,19 @@ def test_states_move_forward_and_folding_again_changes_nothing() -> None:
         entries.reports_sealed(1, [8, 9]), entries.epoch_abandoned(2, "x"),
         opened(3), entries.log_trimmed("optin_records", 1, [3, 4]),
     ]  # fmt: skip
-    for book in (book_of(*log), book_of(*log, *log)):
-        first = book.epochs[1]
+    for log_state in (log_state_of(*log), log_state_of(*log, *log)):
+        first = log_state.epochs[1]
         assert (first.released(OPTIN), first.released(REPORTS)) == (True, False)
         assert first.beyond_seal(OPTIN, 0, 3)
         assert not first.beyond_seal(OPTIN, 1, 3)
         assert first.beyond_seal(REPORTS, 2, 0)  # A partition that the seal does not know.
-        assert [e.epoch for e in book.unreleased(OPTIN)] == [3]
-        assert [e.epoch for e in book.unreleased(REPORTS)] == [1, 3]
-        assert book.released_through(OPTIN) == 2
-        assert book.released_through(REPORTS) == 0
+        assert [e.epoch for e in log_state.unreleased(OPTIN)] == [3]
+        assert [e.epoch for e in log_state.unreleased(REPORTS)] == [1, 3]
+        assert log_state.released_through(OPTIN) == 2
+        assert log_state.released_through(REPORTS) == 0
         asked = ((OPTIN, 1), (REPORTS, 1), (OPTIN, 9))
-        assert [book.trimmed_below(stem, 1, p) for stem, p in asked] == [4, 0, 0]
-        reported_on = book.reported_on(HEAD_LIST)
+        assert [log_state.trimmed_below(stem, 1, p) for stem, p in asked] == [4, 0, 0]
+        reported_on = log_state.reported_on(HEAD_LIST)
         assert reported_on is first
         assert first.head_list is not None
         assert first.head_list.cells_per_report == 4
@@ -53,62 +53,64 @@ def test_states_move_forward_and_folding_again_changes_nothing() -> None:
 def test_entries_are_judged_by_the_times_and_shares_that_were_committed() -> None:
     """Settings, or the rule by which shares are made of them, may have changed since."""
     shares = {"S": 1, "T": 899_999, "graph": 100_000}
-    state = book_of(opened(1) | {"shares_ppm": shares}).epochs[1]
+    state = log_state_of(opened(1) | {"shares_ppm": shares}).epochs[1]
     assert state.shares_ppm == {OptinSubgroup(name): ppm for name, ppm in shares.items()}
     assert (state.early_before_ms(OPTIN), state.early_before_ms(REPORTS)) == (START - 500, 0)
     assert (state.late_from_ms(OPTIN), state.late_from_ms(REPORTS)) == (END + GRACE, None)
-    state = book_of(opened(1), published(1)).epochs[1]
+    state = log_state_of(opened(1), published(1)).epochs[1]
     assert state.late_from_ms(REPORTS) == UNTIL + GRACE
 
 
 def test_reports_on_a_list_are_looked_up_until_its_epoch_and_all_before_it_are_over() -> None:
-    """From there on its number says that it is past, also to a book that never read of it."""
+    """From there on its number says that it is past, also to a log state that never read of it."""
     log: list[Entry | list[Entry]] = [
         opened(1), opened(2), published(2), estimates_entry(2), published(1, OTHER_LIST),
     ]  # fmt: skip
-    book = book_of(*log)
-    assert book.reported_on(HEAD_LIST) is book.epochs[2]
-    assert (book.released_through(OPTIN), book.released_through(REPORTS)) == (2, 0)
+    log_state = log_state_of(*log)
+    assert log_state.reported_on(HEAD_LIST) is log_state.epochs[2]
+    assert (log_state.released_through(OPTIN), log_state.released_through(REPORTS)) == (2, 0)
     log.append(estimates_entry(1))
-    for book in (book_of(*log), book_of(*log, *log)):
-        assert book.reported_on(HEAD_LIST) is book.reported_on(OTHER_LIST) is None
+    for log_state in (log_state_of(*log), log_state_of(*log, *log)):
+        assert log_state.reported_on(HEAD_LIST) is log_state.reported_on(OTHER_LIST) is None
         for stem in InputStream:
-            assert book.unreleased(stem) == []
-            assert book.released_through(stem) == 2
-            assert [book.is_past(n, stem) for n in (0, 1, 2, 3)] == [True, True, True, False]
+            assert log_state.unreleased(stem) == []
+            assert log_state.released_through(stem) == 2
+            assert [log_state.is_past(n, stem) for n in (0, 1, 2, 3)] == [True, True, True, False]
 
 
-def test_a_book_stays_small_however_long_the_log() -> None:
+def test_the_log_state_stays_small_however_long_the_log() -> None:
     """Each run of messages looks at every epoch held: 9 000 of them took 3.4 ms of every run."""
-    book, longest = ReleaseLogState(), 0
+    log_state, longest = ReleaseLogState(), 0
     for number in range(500):
-        fold(book, opened(number), published(number, number.to_bytes(32, "big")))
+        fold(log_state, opened(number), published(number, number.to_bytes(32, "big")))
         if number >= 2:
-            fold(book, estimates_entry(number - 2))
-        longest = max(longest, len(book.epochs))
+            fold(log_state, estimates_entry(number - 2))
+        longest = max(longest, len(log_state.epochs))
     assert longest <= KEPT_EPOCHS + 4
-    assert [e.epoch for e in book.unreleased(REPORTS)] == [498, 499]
-    assert book.released_through(REPORTS) == 497
-    assert len(book._of_list) == 2
-    fold(book, opened(3))
-    assert 3 not in book.epochs, "an epoch that is over and forgotten does not open again"
+    assert [e.epoch for e in log_state.unreleased(REPORTS)] == [498, 499]
+    assert log_state.released_through(REPORTS) == 497
+    assert len(log_state._of_list) == 2
+    fold(log_state, opened(3))
+    assert 3 not in log_state.epochs, "an epoch that is over and forgotten does not open again"
 
 
-def test_a_copy_does_not_change_with_the_book() -> None:
+def test_a_copy_does_not_change_with_the_log_state() -> None:
     """Who judges holds one; the log is read on meanwhile."""
-    book = book_of(opened(1))
-    copied = book.copy()
-    fold(book, opened(2), published(2), entries.epoch_abandoned(1, "x"))
+    log_state = log_state_of(opened(1))
+    copied = log_state.copy()
+    fold(log_state, opened(2), published(2), entries.epoch_abandoned(1, "x"))
     fold(
-        book, entries.log_trimmed("optin_records", 1, [3]), entries.turn("id", entries.Kind.KEEPER)
+        log_state,
+        entries.log_trimmed("optin_records", 1, [3]),
+        entries.turn("id", entries.Kind.KEEPER),
     )
     assert [e.epoch for e in copied.unreleased(OPTIN)] == [1]
     assert (copied.released_through(OPTIN), copied.trimmed_below(OPTIN, 1, 0)) == (0, 0)
     assert (copied.reported_on(HEAD_LIST), list(copied.turns), copied.read_upto) == (None, [], 1)
-    for same in (book, book.copy()):
+    for same in (log_state, log_state.copy()):
         assert [e.epoch for e in same.unreleased(REPORTS)] == [2]
         assert (same.released_through(REPORTS), same.trimmed_below(OPTIN, 1, 0)) == (1, 3)
-        assert same.reported_on(HEAD_LIST) is book.epochs[2]
+        assert same.reported_on(HEAD_LIST) is log_state.epochs[2]
         assert list(same.turns) == ["id"]
 
 
@@ -116,42 +118,42 @@ def test_what_was_removed_from_one_version_of_a_topic_says_nothing_of_another() 
     """Offsets begin again: what the new topic lost would pass for removed on purpose."""
     old = {"entry": "log_trimmed", "topic": "optin_records", "bounds": [5_000]}
     new = old | {"topic_version": 2, "bounds": [7]}
-    book = book_of(old)
-    assert [book.trimmed_below(OPTIN, version, 0) for version in (1, 2)] == [5_000, 0]
-    book = book_of(old, new, old)  # A checkpoint repeats both.
-    assert [book.trimmed_below(OPTIN, version, 0) for version in (1, 2)] == [5_000, 7]
+    log_state = log_state_of(old)
+    assert [log_state.trimmed_below(OPTIN, version, 0) for version in (1, 2)] == [5_000, 0]
+    log_state = log_state_of(old, new, old)  # A checkpoint repeats both.
+    assert [log_state.trimmed_below(OPTIN, version, 0) for version in (1, 2)] == [5_000, 7]
 
 
 def test_a_second_head_list_or_seal_of_an_epoch_is_not_taken() -> None:
     """What was committed first is what devices and workers have seen."""
-    book = book_of(
+    log_state = log_state_of(
         opened(1), entries.records_sealed(1, [3]), published(1, bounds=[9]),
         published(1, OTHER_LIST, cells=99),
     )  # fmt: skip
-    assert book.reported_on(OTHER_LIST) is None
-    state = book.epochs[1]
+    assert log_state.reported_on(OTHER_LIST) is None
+    state = log_state.epochs[1]
     assert state.head_list is not None
     assert state.head_list.cells == 10
     assert state.records_sealed is not None
     assert state.records_sealed.bounds == (3,)
-    assert book.recorded_twice == 1
+    assert log_state.recorded_twice == 1
 
 
 def test_what_comes_after_an_epoch_was_abandoned_changes_nothing() -> None:
     """A job may commit what it drew before it learnt of it."""
-    book = book_of(opened(1), opened(2), entries.epoch_abandoned(2, "x"), published(2))
-    assert book.epochs[2].stage is Stage.ABANDONED
-    assert book.epochs[2].head_list is None
-    assert book.reported_on(HEAD_LIST) is None
+    log_state = log_state_of(opened(1), opened(2), entries.epoch_abandoned(2, "x"), published(2))
+    assert log_state.epochs[2].stage is Stage.ABANDONED
+    assert log_state.epochs[2].head_list is None
+    assert log_state.reported_on(HEAD_LIST) is None
 
 
 def test_other_messages_are_passed_over() -> None:
-    book = book_of({"entry": "ledger_charged"})
+    log_state = log_state_of({"entry": "ledger_charged"})
     for key, value in ((b"document", b"\x00\x01"), (None, None), (entries.ENTRY_KEY, None)):
-        book.apply(book.read_upto, 7, key, value)
-    assert book.unreleased(OPTIN) == []
-    assert book.released_through(OPTIN) == -1
-    assert (book.read_upto, book.last_ms) == (4, 7), "read all the same"
+        log_state.apply(log_state.read_upto, 7, key, value)
+    assert log_state.unreleased(OPTIN) == []
+    assert log_state.released_through(OPTIN) == -1
+    assert (log_state.read_upto, log_state.last_ms) == (4, 7), "read all the same"
 
 
 def without(entry: Entry, name: str) -> Entry:
@@ -182,16 +184,16 @@ DAMAGED: list[Any] = [
 def test_an_entry_that_we_cannot_have_written_is_an_error_each_time(damaged: Any) -> None:
     """The log is ours: guessing what a damaged entry meant could count what was released, and
     going on behind it could draw again what it released."""
-    book = book_of(opened(0))
+    log_state = log_state_of(opened(0))
     for _ in range(2):
         with pytest.raises(StoreMismatch, match="entry at offset 1 must be one that this release"):
-            fold(book, damaged)
-        assert book.read_upto == 1
+            fold(log_state, damaged)
+        assert log_state.read_upto == 1
 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b"7"])
 def test_a_record_that_is_no_entry_is_an_error_each_time(value: bytes) -> None:
-    book = ReleaseLogState()
+    log_state = ReleaseLogState()
     for _ in range(2):
         with pytest.raises(StoreMismatch, match="must be a JSON array of objects"):
-            book.apply(0, 1, entries.ENTRY_KEY, value)
+            log_state.apply(0, 1, entries.ENTRY_KEY, value)

@@ -48,7 +48,7 @@ def documents(epochs: int, profile: str = "sharp", **changes) -> list:
         keep(log, START + epoch * WINDOW_MS, profile=profile, **changes)
     rng, known, made = np.random.default_rng(5), (), []
     for epoch in range(epochs):
-        state = log.book.epochs[epoch]
+        state = log.log_state.epochs[epoch]
         privacy = state.parameters.plan.privacy
         s, t = (rng.multinomial(n, P / P.sum())[:20] for n in (5_000, 800))
         counts = OptinCounts(RECORDS, s, t, 5_000, 800)

@@ -47,8 +47,8 @@ def follower(own: int, furthest: int | None = None, **options: object) -> LogFol
     return LogFollower(SETTINGS.kafka, ends, "x.releases", **options)  # type: ignore[arg-type]
 
 
-def epochs(book: ReleaseLogState) -> list[int]:
-    return [state.epoch for state in book.unreleased(OPTIN)]
+def epochs(log_state: ReleaseLogState) -> list[int]:
+    return [state.epoch for state in log_state.unreleased(OPTIN)]
 
 
 async def test_a_record_that_cannot_be_folded_is_met_again_and_never_passed_over(
@@ -62,13 +62,13 @@ async def test_a_record_that_cannot_be_folded_is_met_again_and_never_passed_over
     for _ in range(3):
         with pytest.raises(StoreMismatch, match="entry at offset 1"):
             await looking.catch_up()
-        assert epochs(looking.book) == [1]
+        assert epochs(looking.log_state) == [1]
     following = follower(3)
     following._timeout_s = 0.5
     for _ in range(3):
         with pytest.raises(StoreMismatch, match="entry at offset 1"):
             await following.refresh_to_end()
-        assert epochs(following.stable_book) == [1]
+        assert epochs(following.stable_state) == [1]
 
 
 async def test_what_was_fetched_when_kafka_failed_is_fetched_again(listed_log: ListedLog) -> None:
@@ -78,20 +78,20 @@ async def test_what_was_fetched_when_kafka_failed_is_fetched_again(listed_log: L
     with pytest.raises(StoreUnavailable, match="away"):
         await following.refresh_to_end()
     await following.refresh_to_end()
-    assert epochs(following.stable_book) == [1]
+    assert epochs(following.stable_state) == [1]
 
 
-async def test_a_book_that_somebody_judges_by_does_not_change(listed_log: ListedLog) -> None:
+async def test_a_state_in_use_does_not_change(listed_log: ListedLog) -> None:
     listed_log.append(opened(1))
     following = follower(1)
-    before = following.stable_book
+    before = following.stable_state
     await following.refresh_to_end()
-    judged_by = following.stable_book
-    assert following.stable_book is judged_by, "copied once, however often it is asked for"
+    judged_by = following.stable_state
+    assert following.stable_state is judged_by, "copied once, however often it is asked for"
     listed_log.append(opened(2))
     following._ends.own = 2  # type: ignore[attr-defined]
     await following.refresh_to_end()
-    assert [epochs(book) for book in (before, judged_by, following.stable_book)] == [
+    assert [epochs(log_state) for log_state in (before, judged_by, following.stable_state)] == [
         [],
         [1],
         [1, 2],
@@ -106,11 +106,13 @@ class Published:
         self.published: list[int] = []
         self.fails = False
 
-    def take(self, book: ReleaseLogState, record: LogRecord) -> None:
-        assert book.read_upto == record.offset + 1, "told of each record as the book has it"
+    def take(self, log_state: ReleaseLogState, record: LogRecord) -> None:
+        assert log_state.read_upto == record.offset + 1, (
+            "told of each record as the log state has it"
+        )
         self.taken.append(record.offset)
 
-    def publish(self, book: ReleaseLogState) -> None:
+    def publish(self, log_state: ReleaseLogState) -> None:
         if self.fails:
             raise LookupError("a master secret is missing")
         self.published = list(self.taken)
@@ -158,9 +160,9 @@ async def test_a_server_that_shows_no_more_is_left_for_another(
     listed_log.shown = [1, 1, 1]
     following = follower(1, 2)
     await following.refresh_to_end()
-    assert epochs(following.stable_book) == [1]
+    assert epochs(following.stable_state) == [1]
     await following.refresh_to_end(furthest=True)
-    assert epochs(following.stable_book) == [1, 2]
+    assert epochs(following.stable_state) == [1, 2]
 
 
 async def test_a_quiet_server_is_left_for_another_although_nobody_knows_of_more(
@@ -201,10 +203,10 @@ async def test_a_frame_is_unknown_only_after_its_writers_position_was_read(
     listed_log.shown = [1, 1]  # The broker that answers the start, and the one that answers first.
     following = follower(1, 1)
     assert not await following.read_for([UnknownFrame(0, 10**6, 3)])
-    assert epochs(following.stable_book) == [1]
+    assert epochs(following.stable_state) == [1]
     following._ends.own = 3  # type: ignore[attr-defined]
     assert await following.read_for([UnknownFrame(0, 10**6, 3)])
-    assert epochs(following.stable_book) == [1, 2, 3]
+    assert epochs(following.stable_state) == [1, 2, 3]
     assert not await following.read_for([UnknownFrame(0, 10**6, 10**9)])
     listed_log.records.append(LogRecord(3, 10**6 + 20_000, b"other", b""))
     following._ends.own = 4  # type: ignore[attr-defined]
@@ -237,5 +239,5 @@ async def test_a_caller_that_gives_up_leaves_nothing_half_read(listed_log: Liste
         await asyncio.gather(reading, return_exceptions=True)
     await following.refresh_to_end()
     await following.close()
-    assert epochs(following.stable_book) == [1]
+    assert epochs(following.stable_state) == [1]
     assert listed_log.closed_while_polled == 0, "librdkafka allows for no such thing"

@@ -10,7 +10,7 @@ from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.sealed_counts import GraphRead, SealedCounts
 from tests.agents.worker.judged_entries import delivered, judged_records, opened, records
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 from tests.streams.releases.counted_partitions import Counted
 
 PEOPLE, EPOCH, M_O = 200, 1, 3
@@ -27,8 +27,8 @@ def sent_by(who: int, most: int) -> list[tuple[int, int, bytes, bytes]]:
 async def read(
     entries: list[tuple[int, int, bytes, bytes]], per_user: int
 ) -> tuple[OptinCounts, GraphRead]:
-    book = book_of(opened(EPOCH, records_per_user=per_user))
-    tally = judged_records(delivered(records(*entries)), book=book).epochs[EPOCH]
+    log_state = log_state_of(opened(EPOCH, records_per_user=per_user))
+    tally = judged_records(delivered(records(*entries)), log_state=log_state).epochs[EPOCH]
     counts = SealedCounts(Counted(tally), 1, "test")
     optin = await counts.read_optin(EPOCH, [1], complete=True)
     return optin.counts, await counts.read_graph(EPOCH, [1], complete=True)

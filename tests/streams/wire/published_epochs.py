@@ -29,7 +29,7 @@ REFERENCE = DocumentReference("head-list", "0" * 64, 1, 1, 0, 1)
 def epoch_state(**changes: object):
     log = ModelLog()
     keep(log, START, **changes)
-    return log.book.epochs[0]
+    return log.log_state.epochs[0]
 
 
 def counts(rng: np.random.Generator) -> OptinCounts:

@@ -26,7 +26,7 @@ from blendstream.streams.wire.schemas import NAMES, schema
 from blendstream.streams.wire.submissions import read_collecting_epoch
 from tests.agents.gateway.doubles import make_gateway
 from tests.localclient.support import head_list
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 from tests.streams.wire.published_epochs import epoch_state, graph, published
 
 LAST = 2**53 - 1
@@ -52,7 +52,7 @@ def one_record(epoch: object) -> None:
 
 
 def opened(epoch: Any) -> Any:
-    return book_of({**entries.epoch_opened(epoch_state().parameters), "epoch": epoch})
+    return log_state_of({**entries.epoch_opened(epoch_state().parameters), "epoch": epoch})
 
 
 READERS: dict[str, Callable[[Any], Any]] = {

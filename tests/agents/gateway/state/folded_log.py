@@ -33,17 +33,17 @@ class Log(InventedReleases):
             topics=Topics(Settings.from_values(service_values())),
             **{"history_epochs": 5, "keys": KeyRing({"k1": MASTER})} | options,
         )
-        self.book = ReleaseLogState()
+        self.log_state = ReleaseLogState()
         self.offset = 0
 
     def commit(self, entry: Mapping[str, Any], *documents: StoredDocument) -> None:
         super().commit(entry, *documents)
-        self.fold.publish(self.book)
+        self.fold.publish(self.log_state)
 
     def _write(self, key: bytes, value: bytes) -> None:
         record = LogRecord(self.offset, NOW_MS, key, value)
-        self.book.apply(*record)
-        self.fold.take(self.book, record)
+        self.log_state.apply(*record)
+        self.fold.take(self.log_state, record)
         self.offset += 1
 
     def open_epoch(self, epoch: int, start_ms: int = NOW_MS - 60_000, **changes: Any) -> None:

@@ -204,7 +204,7 @@ def test_a_start_in_the_middle_of_the_log_passes_over_what_began_before():
     """Old logs are long; the parts of a document may lie on both sides of where we begin."""
     log = Log()
     log.offset = 1000
-    log.book = ReleaseLogState(from_offset=1000)
+    log.log_state = ReleaseLogState(from_offset=1000)
     stored = split("estimates", b'{"epoch":3}')
     log.commit(entries.estimate_released(3, stored, EpochOutcome.COMPLETE, []))
     log.open_epoch(7)

@@ -44,7 +44,7 @@ told = st.integers(0, 4).map(bool)
 
 
 class Both:
-    """A gateway, and the book that the worker judges by, of one release log."""
+    """A gateway, and the log state that the worker judges by, of one release log."""
 
     def __init__(self, folder: Path) -> None:
         log = Log()
@@ -54,7 +54,7 @@ class Both:
         log.open_epoch(9, END_MS, **terms)
         self.head_list = log.release_head_list(7, reports_until_ms=END_MS).id
         self.publications = log.publications
-        self.book = log.book
+        self.log_state = log.log_state
         self.tokens = folder / "tokens"
         self.header = {"authorization": f"Bearer {add_token(self.tokens, 'app')}"}
 
@@ -75,7 +75,7 @@ class Both:
         total = 0
         for offset, (_, partition, value) in enumerate(gateway.producer.sent):
             delivery = Delivery(offset, append_ms, decode(value), len(value))
-            total += judge(partition, [delivery], self.book, keys, seen).summary()["counted"]
+            total += judge(partition, [delivery], self.log_state, keys, seen).summary()["counted"]
         return total
 
 

@@ -36,7 +36,7 @@ from tests.localclient.support import (
     UnsyncedFiles,
     limits,
 )
-from tests.release_entries import book_of
+from tests.release_entries import log_state_of
 from tests.service.settings import MASTER
 
 EPOCH = 8
@@ -83,9 +83,9 @@ async def counted(tmp_path, *entries, records_per_user=1) -> Tally:
         Delivery(offset, OPEN_MS, frame, 0)
         for offset, frame in enumerate(app.gateway.producer.frames())
     ]
-    book = book_of(opened(EPOCH, records_per_user=records_per_user))
+    log_state = log_state_of(opened(EPOCH, records_per_user=records_per_user))
     keys = {EPOCH: EpochKeys.derive(MASTER, EPOCH)}
-    verdict = judge_optin_records(0, deliveries, book, keys, defaultdict(FingerprintTable))
+    verdict = judge_optin_records(0, deliveries, log_state, keys, defaultdict(FingerprintTable))
     return verdict.epochs[EPOCH]
 
 

@@ -66,7 +66,7 @@ class Service:
             if frame.epoch != epoch:  # type: ignore[union-attr]
                 continue
             delivery = Delivery(offset, self.gateway.producer.append_ms or 0, frame, len(value))
-            verdict = judge_optin_records(partition, [delivery], self.log.book, keys, seen)
+            verdict = judge_optin_records(partition, [delivery], self.log.log_state, keys, seen)
             counted += verdict.summary()["counted"]
             refused += verdict.summary()["refused"]
         return counted, refused
