@@ -110,15 +110,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
     async with connected(settings) as context, waiting_for_log(context):
-        async with context.log.turn(Kind.OPERATOR) as turn:
-            state = turn.log_state.epochs.get(epoch)
+        async with context.log.fenced_session(Kind.OPERATOR) as session:
+            state = session.log_state.epochs.get(epoch)
             if state is None:
                 raise ParameterError(
                     f"epoch {epoch} must be one of the recent epochs that `blendstream epochs` "
                     "lists"
                 )
             _must_be_open(state)
-            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+            await session.commit([entries.epoch_abandoned(epoch, reason)])
         # A job that read the log before this entry may be about to commit: it is fenced, starts
         # again and reads the entry. If it had committed before, the log says so.
         for kind in _RELEASING:
@@ -127,7 +127,7 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
         if state.abandoned is None:
             _must_be_open(state)
         before = [s.epoch for s in log_state.unfinished() if s.epoch < epoch]
-    when = "within one turn of the jobs"
+    when = "within one pass of the jobs"
     if before:
         when = f"when the epochs before it ({_listed(before)}) have ended too"
     say(f"epoch {epoch} is abandoned; its raw data is removed {when}")
@@ -174,12 +174,12 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             f"{utc_text(now_ms)} UTC"
         )
     await refuse_while_jobs_run(context)
-    async with context.log.turn(Kind.OPERATOR) as turn:
-        still_open = [state.epoch for state in turn.log_state.unfinished()]
+    async with context.log.fenced_session(Kind.OPERATOR) as session:
+        still_open = [state.epoch for state in session.log_state.unfinished()]
         if still_open:
-            await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
-        # Read back with the commit, or up to the turn's own record: the log state is complete.
-        log_state = turn.log_state
+            await session.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
+        # Read back with the commit, or up to the session's fence record: the state is complete.
+        log_state = session.log_state
     say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
     published = await published_since(context, log_state)
     lost = lost_epochs(
@@ -189,12 +189,12 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
     )  # fmt: skip
     for start in range(0, len(lost), _AT_ONCE):
         some = lost[start : start + _AT_ONCE]
-        async with context.log.turn(Kind.OPERATOR) as turn:
-            if turn.log_state.ledger.last_epoch != some[0].epoch - 1:
+        async with context.log.fenced_session(Kind.OPERATOR) as session:
+            if session.log_state.ledger.last_epoch != some[0].epoch - 1:
                 raise ParameterError(
                     "another process opened an epoch; stop all jobs and run this again"
                 )
-            await turn.commit(
+            await session.commit(
                 [
                     entry
                     for parameters in some

@@ -91,18 +91,18 @@ class Keeper:
         )  # fmt: skip
 
     async def _open(self) -> bool:
-        async with self._context.log.turn(Kind.KEEPER, self._context.observe) as turn:
-            now = self._move(turn.log_state)
+        async with self._context.log.fenced_session(Kind.KEEPER, self._context.observe) as session:
+            now = self._move(session.log_state)
             if isinstance(now, Open):
-                await self._older_log.refuse(turn.log_state)
-                added = [entries.epoch_opened(now.parameters), *_checkpoint(turn.log_state)]
+                await self._older_log.refuse(session.log_state)
+                added = [entries.epoch_opened(now.parameters), *_checkpoint(session.log_state)]
             elif isinstance(now, Pause):
                 added = [
                     entries.service_paused(now.epoch, now.from_ms, now.resumes_at_ms, now.reason)
                 ]
             else:
                 return not isinstance(now, Wait)  # Another keeper was first.
-            await turn.commit(added)
+            await session.commit(added)
         _tell(added)
         return True
 
@@ -125,12 +125,12 @@ class Keeper:
             self._mark_again_at = time.monotonic() + min(early_ms / 1000, _MARK_AGAIN_S)
             log.warning("marked_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
             return False
-        async with context.log.turn(Kind.KEEPER, context.observe) as turn:
-            now = self._move(turn.log_state)
+        async with context.log.fenced_session(Kind.KEEPER, context.observe) as session:
+            now = self._move(session.log_state)
             if now != move:
                 return not isinstance(now, Wait)
             added = [entry(move.epoch, [marker.offset for marker in markers])]
-            await turn.commit(added)
+            await session.commit(added)
         _tell(added)
         return True
 
@@ -203,13 +203,13 @@ class Keeper:
         if not added and self._removed.get(stem) == tuple(map(min, free, announced)):
             self._trimmed_for[stem] = (through, whole)
             return False
-        # That was a look. Only a turn knows of every epoch, and what it does not know it removes.
-        async with context.log.turn(Kind.KEEPER) as turn:
-            free = await self._free(turn.log_state, stem, at_most)
-            bounds = _forward(free, turn.log_state.trimmed.get(of, ()))
+        # That was a look. Only a fenced session has read every epoch, and what it lacks it removes.
+        async with context.log.fenced_session(Kind.KEEPER) as session:
+            free = await self._free(session.log_state, stem, at_most)
+            bounds = _forward(free, session.log_state.trimmed.get(of, ()))
             if added:
-                await turn.commit([entries.log_trimmed(*of, bounds)])
-            removable = tuple(map(min, free, turn.log_state.trimmed.get(of, ())))
+                await session.commit([entries.log_trimmed(*of, bounds)])
+            removable = tuple(map(min, free, session.log_state.trimmed.get(of, ())))
             await self._trimmer.remove_below(topic.name, removable)
         self._removed[stem] = removable
         self._trimmed_for[stem] = (through, whole)

@@ -131,27 +131,27 @@ async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) 
     kind = release.kind
     await record_abandonment(context, release)
 
-    # Look. A turn ends what others of its kind have open, so none is started only to look.
+    # Look first: a fenced session aborts open transactions of its kind, so none starts only to look.
     counts = context.counts(release.stem, kind)
     log_state = await context.read_log()
     if isinstance(release.next_move(log_state, await counts.positions(), context.now_ms()), Wait):
         return False
 
     # Fence the other jobs of this kind, read the log up to our own record, and look again.
-    async with context.log.turn(kind, context.observe) as turn:
-        move = release.next_move(turn.log_state, await counts.positions(), context.now_ms())
+    async with context.log.fenced_session(kind, context.observe) as session:
+        move = release.next_move(session.log_state, await counts.positions(), context.now_ms())
         if isinstance(move, Wait):
             return False
-        state = turn.log_state.epochs[move.epoch]
+        state = session.log_state.epochs[move.epoch]
         seal = (
             state.reports_sealed
             if release.stem is InputStream.CLIENT_REPORTS
             else state.records_sealed
         )
         assert seal is not None
-        due = PendingRelease(move, turn.log_state, state, seal, counts)
+        due = PendingRelease(move, session.log_state, state, seal, counts)
         if release.draws_noise and await _is_published(context, release, due):
-            await turn.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
+            await session.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
             log.error("epoch_abandoned", extra={"epoch": move.epoch, "kind": kind})
             return False
 
@@ -169,9 +169,9 @@ async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) 
                 made = await release.draw(context, due, inputs)
                 await context.observe(f"{kind.value}.drawn")
             # Commit, and read the commit back.
-            await turn.commit(made.entries, made.documents)
+            await session.commit(made.entries, made.documents)
         except Exception as error:
-            if turn.committed:
+            if session.committed:
                 progress = Progress.COMMITTED
             await _fail(context, release, due, error, progress)
             raise
@@ -224,12 +224,12 @@ async def record_abandonment(context: JobContext, release: ReleaseSpec[Move, Inp
     failed = context.given_up.get(release.kind)
     if failed is None:
         return
-    async with context.log.turn(release.kind) as turn:
-        state = turn.log_state.epochs.get(failed.epoch)
+    async with context.log.fenced_session(release.kind) as session:
+        state = session.log_state.epochs.get(failed.epoch)
         # Another job may have released it while this one failed, or the epoch is long over.
         if state is not None and release.is_owed(state):
             made = release.give_up(state, failed)
-            await turn.commit(made.entries, made.documents)
+            await session.commit(made.entries, made.documents)
             if made.entries[0]["entry"] == "epoch_abandoned":
                 log.error("epoch_abandoned", extra={"epoch": failed.epoch, "kind": release.kind})
     del context.given_up[release.kind]

@@ -30,8 +30,8 @@ _VANISHED = "its release vanished with a transaction that hung in Kafka, and is 
 
 async def abandon_aborted(context: JobContext, offset: int) -> None:
     """Report the entries that were aborted from an offset on; abandon epochs whose draw was."""
-    async with context.log.turn(Kind.OPERATOR) as turn:
-        # After the turn's own record was read: nothing can be committed before it any more.
+    async with context.log.fenced_session(Kind.OPERATOR) as session:
+        # After our fence record was read: nothing can be committed before it any more.
         sent = await _entries(context, offset, "read_uncommitted")
         committed = await _entries(context, offset, "read_committed")
         if offset not in sent or offset in committed:
@@ -45,9 +45,9 @@ async def abandon_aborted(context: JobContext, offset: int) -> None:
             say(f"aborted: {entry.get('entry', 'unknown')}{epoch}")
         if not aborted:
             say("aborted: no entry")
-        lost = _lost_draws(turn.log_state, aborted)
+        lost = _lost_draws(session.log_state, aborted)
         if lost:
-            await turn.commit([entries.epoch_abandoned(epoch, _VANISHED) for epoch in lost])
+            await session.commit([entries.epoch_abandoned(epoch, _VANISHED) for epoch in lost])
             say(f"abandoned, since a draw of theirs was lost: epochs {', '.join(map(str, lost))}")
 
 
@@ -68,7 +68,7 @@ def _lost_draws(log_state: ReleaseLogState, aborted: Sequence[Entry]) -> list[in
 async def _entries(
     context: JobContext, offset: int, isolation: Literal["read_committed", "read_uncommitted"]
 ) -> dict[int, list[Entry]]:
-    """By offset the entries of every record from an offset on, without turn records."""
+    """List the entries of every record from an offset on, by offset, without fence entries."""
 
     def read() -> dict[int, list[Entry]]:
         kafka = context.settings.kafka
@@ -81,7 +81,7 @@ async def _entries(
                 record.offset: [
                     entry
                     for entry in entries.of_record(record.key, record.value)
-                    if entry.get("entry") != "turn"
+                    if entry.get("entry") != "fence"
                 ]
                 for record in reader.to_end(offset)
             }

@@ -48,6 +48,7 @@ __all__ = [
     "epoch_abandoned",
     "epoch_opened",
     "estimate_released",
+    "fence",
     "head_list_released",
     "log_trimmed",
     "of_record",
@@ -55,7 +56,6 @@ __all__ = [
     "records_sealed",
     "reports_sealed",
     "service_paused",
-    "turn",
 ]
 
 #: The Kafka key of entries; parts of documents have keys of their own.
@@ -199,9 +199,9 @@ def checkpoint(ledger: Ledger, from_offset: int) -> Entry:
     return {"entry": "checkpoint", "ledger": ledger.to_json(), "from_offset": from_offset}
 
 
-def turn(turn_id: str, kind: Kind) -> Entry:
+def fence(fence_id: str, kind: Kind) -> Entry:
     """Whose turn it is. No two records of the log have the same id and the same other entries."""
-    return {"entry": "turn", "id": turn_id, "kind": kind.value}
+    return {"entry": "fence", "id": fence_id, "kind": kind.value}
 
 
 def encode(together: Sequence[Mapping[str, Any]]) -> bytes:

@@ -63,7 +63,7 @@ _RELEASES: Final = {
 #: Entries that move an epoch on.
 _STEPS: Final = {"records_sealed", "reports_sealed", "epoch_abandoned", *_RELEASES}
 #: Ids of turns kept in memory. A writer that finds its own gone only waits in vain and tries again.
-KEPT_TURNS = 4096
+KEPT_FENCE_IDS = 4096
 
 
 class _At(NamedTuple):
@@ -88,7 +88,7 @@ class ReleaseLogState:
         #: Records of a release that had one already. The first counts; there must never be two.
         self.recorded_twice = 0
         #: Ids of the turns read last. A writer waits for its own, which is near the end.
-        self.turns: deque[str] = deque(maxlen=KEPT_TURNS)
+        self.fence_ids: deque[str] = deque(maxlen=KEPT_FENCE_IDS)
         self._parts: dict[str, int] = {}
         #: This epoch and all before it have ended.
         self._over_through = -1
@@ -99,7 +99,7 @@ class ReleaseLogState:
         """The same log state, which does not change when this one does."""
         copied = copy.copy(self)
         copied.epochs, copied.trimmed = self.epochs.copy(), self.trimmed.copy()
-        copied.turns, copied._parts = self.turns.copy(), self._parts.copy()
+        copied.fence_ids, copied._parts = self.fence_ids.copy(), self._parts.copy()
         copied._of_list = self._of_list.copy()
         return copied
 
@@ -177,8 +177,8 @@ class ReleaseLogState:
 
     def _apply_entry(self, body: Mapping[str, Any], at: _At) -> None:
         name = body.get("entry")
-        if name == "turn":
-            self.turns.append(str(body["id"]))
+        if name == "fence":
+            self.fence_ids.append(str(body["id"]))
         elif name == "epoch_opened":
             self._open(body, at)
         elif name == "service_paused":

@@ -129,27 +129,27 @@ class ReleaseLog:
         it times out or, as here, a new producer of its kind ends it. One that hangs is committed by
         the turn record: both are the same transaction to the partition.
         """
-        async with self.turn(kind) as turn:
-            return turn.log_state
+        async with self.fenced_session(kind) as session:
+            return session.log_state
 
     @contextlib.asynccontextmanager
-    async def turn(
+    async def fenced_session(
         self, kind: Kind, observe: StepObserver = no_op_observer
     ) -> AsyncIterator[FencedSession]:
         """Steps 1 to 4; the caller decides, draws, and commits at most once."""
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
-            turn = FencedSession(self, self._topic, kind, producer, self._timeout_s, observe)
-            await turn.begin()
-            yield turn
+            session = FencedSession(self, self._topic, kind, producer, self._timeout_s, observe)
+            await session.begin()
+            yield session
         finally:
             # No abort: the next turn's producer does that, and waiting here could hang a stop.
             await asyncio.to_thread(discard_producer, producer)
 
-    async def read_until(self, turn_id: str) -> ReleaseLogState:
+    async def read_until(self, fence_id: str) -> ReleaseLogState:
         """Read until this record of ours is seen."""
         patience_s = self._transaction_timeout_s + 2 * self._timeout_s
-        return await self._reader.read_until(turn_id, patience_s)
+        return await self._reader.read_until(fence_id, patience_s)
 
     async def close(self) -> None:
         await self._reader.close()
@@ -194,11 +194,11 @@ class FencedSession:
 
     async def begin(self) -> None:
         """Write the turn record, and read the log up to it."""
-        turn_id, record = self._record([])
+        fence_id, record = self._record([])
         await asyncio.to_thread(self._send, [record])
         await asyncio.to_thread(self._commit)
-        await self._observe(f"{self._kind.value}.turn")
-        await self._log.read_until(turn_id)
+        await self._observe(f"{self._kind.value}.fence")
+        await self._log.read_until(fence_id)
 
     async def commit(
         self, added: Sequence[Entry], documents: Sequence[StoredDocument] = ()
@@ -212,13 +212,13 @@ class FencedSession:
             for document in documents
             for number, part in enumerate(document.parts)
         ]
-        turn_id, record = self._record(added)
+        fence_id, record = self._record(added)
         await asyncio.to_thread(self._send, [*parts, record])
         await self._observe(f"{self._kind.value}.sent")
         await asyncio.to_thread(self._commit)
         await self._observe(f"{self._kind.value}.acknowledged")
         try:
-            await self._log.read_until(turn_id)
+            await self._log.read_until(fence_id)
         except StoreUnavailable as error:
             # Acknowledged, and perhaps lost all the same: nothing may follow from it yet.
             raise CommitInDoubt(
@@ -230,9 +230,9 @@ class FencedSession:
 
     def _record(self, added: Sequence[Entry]) -> tuple[str, tuple[bytes, bytes]]:
         """One record of entries, and the random id by which its writer knows it again."""
-        turn_id = secrets.token_hex(16)
-        value = entries.encode([entries.turn(turn_id, self._kind), *added])
-        return turn_id, (entries.ENTRY_KEY, value)
+        fence_id = secrets.token_hex(16)
+        value = entries.encode([entries.fence(fence_id, self._kind), *added])
+        return fence_id, (entries.ENTRY_KEY, value)
 
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         # No callback asks for each record's fate: the commit fails if any of them failed, and a

@@ -128,10 +128,12 @@ class LogReader:
         """
         return await self._undisturbed(self._catch_up())
 
-    async def read_until(self, turn_id: str, within_s: float) -> ReleaseLogState:
+    async def read_until(self, fence_id: str, within_s: float) -> ReleaseLogState:
         """Read until this record of ours is seen, by as many servers as that takes."""
         started = time.monotonic()
-        if not await self._read_while(lambda log_state: turn_id not in log_state.turns, within_s):
+        if not await self._read_while(
+            lambda log_state: fence_id not in log_state.fence_ids, within_s
+        ):
             raise StoreUnavailable(
                 "the release log must show a record that Kafka has acknowledged, and did not for "
                 f"{time.monotonic() - started:.0f} s: a transaction before it is still open, or a "

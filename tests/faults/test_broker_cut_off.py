@@ -32,7 +32,7 @@ from tests.service.released import same_bytes_everywhere
 
 pytestmark = pytest.mark.more
 
-STEPS = ("turn", "before_drawing", "drawn", "sent", "acknowledged", "committed")
+STEPS = ("fence", "before_drawing", "drawn", "sent", "acknowledged", "committed")
 
 
 @pytest.mark.timeout(300)
@@ -97,9 +97,9 @@ async def test_cut_off_at_every_step_of_a_release(
 @pytest.mark.parametrize(
     ("entry", "step"),
     [
-        *itertools.product(["epoch_opened"], ["turn", "sent", "acknowledged"]),
+        *itertools.product(["epoch_opened"], ["fence", "sent", "acknowledged"]),
         *itertools.product(
-            ["records_sealed", "reports_sealed"], ["marked", "turn", "sent", "acknowledged"]
+            ["records_sealed", "reports_sealed"], ["marked", "fence", "sent", "acknowledged"]
         ),
     ],
 )
@@ -117,9 +117,9 @@ async def test_cut_off_while_an_epoch_is_opened_or_sealed(
         await running.cut_off_at(f"keeper.{step}")
         await _healed_and_right(running)
         written = [name for name, _ in running.once()[before:]]
-        # At its turn the keeper has decided nothing, and what it sent may be aborted by the cut:
+        # At its fence record the keeper has decided nothing, and what it sent may be aborted by the cut:
         # then a seal may be due before it.
-        undecided = step in ("turn", "sent")
+        undecided = step in ("fence", "sent")
         assert entry in (written if undecided else written[:1]), "the keeper was elsewhere"
 
 

@@ -35,8 +35,8 @@ OPTIN = InputStream.OPTIN_RECORDS
 
 
 async def abandon(jobs: JobBench, *epochs: int) -> None:
-    async with jobs.context.log.turn(Kind.OPERATOR) as turn:
-        await turn.commit([entries.epoch_abandoned(epoch, "a drill") for epoch in epochs])
+    async with jobs.context.log.fenced_session(Kind.OPERATOR) as session:
+        await session.commit([entries.epoch_abandoned(epoch, "a drill") for epoch in epochs])
 
 
 async def raw_keys(made: EpochService) -> set[bytes]:
@@ -76,8 +76,8 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
             raw = await raw_keys(made)
             assert raw
             copy = await asyncio.to_thread(fault_redis.snapshot)
-            async with before.context.log.turn(Kind.KEEPER) as turn:
-                await turn.commit([entries.log_trimmed(OPTIN, 1, [2, 9])])
+            async with before.context.log.fenced_session(Kind.KEEPER) as session:
+                await session.commit([entries.log_trimmed(OPTIN, 1, [2, 9])])
             await abandon(before, *opened)
             assert await raw_keys(made) == raw, "no jobs process looks any more"
         made.change(topics__version="2")
@@ -99,8 +99,8 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
             assert trimmed == {(OPTIN, 1): (2, 9), (OPTIN, 2): (3, 0)}
 
             # Announced, but neither counted nor there: the topics may come from a copy.
-            async with after.context.log.turn(Kind.KEEPER) as turn:
-                await turn.commit([entries.log_trimmed(OPTIN, 2, [9, 1])])
+            async with after.context.log.fenced_session(Kind.KEEPER) as session:
+                await session.commit([entries.log_trimmed(OPTIN, 2, [9, 1])])
             made.send_raw(OPTIN, 1, b"not counted yet")
             await after.keep()
             assert await begins(made) == [3, 0]
@@ -144,7 +144,7 @@ async def many_epochs_pass(made: EpochService, jobs: JobBench) -> None:
             charge=replace(opened.charge, epoch=number),
         )
         added += [entries.epoch_opened(passing), entries.epoch_abandoned(number, "a drill")]
-    async with jobs.context.log.turn(Kind.OPERATOR) as turn:
-        await turn.commit(added)
+    async with jobs.context.log.fenced_session(Kind.OPERATOR) as session:
+        await session.commit(added)
     await jobs.keep()
     assert 0 not in (await made.log_state()).epochs

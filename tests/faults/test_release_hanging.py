@@ -106,9 +106,9 @@ async def drawn_release(
     """The records of a head list that was drawn, and that this job never sent."""
     drawn: list[tuple[bytes, bytes]] = []
 
-    def keep(turn: FencedSession, records: Sequence[tuple[bytes, bytes]]) -> None:
-        if len(records) == 1:  # A turn record.
-            return send(turn, records)
+    def keep(session: FencedSession, records: Sequence[tuple[bytes, bytes]]) -> None:
+        if len(records) == 1:  # A fence record.
+            return send(session, records)
         drawn.extend(records)
         raise CommitInDoubt("the test has taken the records")
 

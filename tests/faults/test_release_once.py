@@ -297,8 +297,10 @@ async def test_jobs_stop_at_epochs_that_are_open_in_other_topics(kafka, redis_se
                 with pytest.raises(StoreMismatch, match="are open in topics of version 1 with 2"):
                     await work()
             assert (await made.log_state()).epochs == opened, "nothing was sealed or released"
-            async with after.context.log.turn(Kind.OPERATOR) as turn:
-                await turn.commit([entries.epoch_abandoned(e, "more partitions") for e in opened])
+            async with after.context.log.fenced_session(Kind.OPERATOR) as session:
+                await session.commit(
+                    [entries.epoch_abandoned(e, "more partitions") for e in opened]
+                )
             await after.keep()
             state = (await made.log_state()).last
             assert state is not None
@@ -328,8 +330,8 @@ async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
         await count_records(made, 1, some_records(1, rng))
         clock.now_ms = (await made.log_state()).epochs[1].parameters.records_sealable_at_ms
         await jobs.keep()
-        async with jobs.context.log.turn(Kind.OPERATOR) as turn:
-            await turn.commit([entries.epoch_abandoned(1, "a drill")])
+        async with jobs.context.log.fenced_session(Kind.OPERATOR) as session:
+            await session.commit([entries.epoch_abandoned(1, "a drill")])
         assert not await jobs.run(Kind.HEAD_LISTS)
         await jobs.keep()
         assert (await made.log_state()).epochs[1].stage is Stage.ABANDONED

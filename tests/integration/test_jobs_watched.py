@@ -46,10 +46,10 @@ async def test_a_keeper_tells_its_lease_at_once_and_outlives_an_unreadable_publi
             await made.until(lambda: told("blender_epochs", stage="collecting"))
             assert during[0] == (1.0, False), "held, and nothing of the log is known yet"
             document = split("estimates", b"no publication of ours")
-            async with made.log.turn(Kind.OPERATOR) as turn:
+            async with made.log.fenced_session(Kind.OPERATOR) as session:
                 sealed = entries.records_sealed(0, [0, 0])
                 released = entries.estimate_released(0, document, EpochOutcome.COMPLETE, [])
-                await turn.commit([sealed, released], [document])
+                await session.commit([sealed, released], [document])
             await made.until(lambda: told("blender_epochs", stage="published"))
             await made.until(lambda: "publication_not_shown" in written_logs.getvalue())
             first = told("blender_keeper_last_pass_timestamp_seconds")

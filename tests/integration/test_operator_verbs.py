@@ -174,7 +174,7 @@ async def _nothing_follows_an_abandonment(
     # The reason may come before the epoch.
     abandoned = await asyncio.to_thread(verb, made, "epochs", "abandon", "--reason", "a drill", "1")
     assert abandoned.returncode == 0, abandoned.stderr
-    assert "its raw data is removed within one turn of the jobs" in abandoned.stdout
+    assert "its raw data is removed within one pass of the jobs" in abandoned.stdout
     assert (await made.log_state()).epochs[1].abandoned == "a drill"
     jobs.go_on.set()
     with pytest.raises(Fenced):

@@ -52,10 +52,10 @@ async def make_log(kafka, topic: str):
 async def open_epoch(log: ReleaseLog, now_ms: int | None = None) -> int:
     """Open the next epoch as the keeper does; windows of one minute."""
     now = now_ms or time.time_ns() // 1_000_000
-    async with log.turn(Kind.KEEPER) as turn:
-        move = next_keeper_move(turn.log_state, PLAN, PLENTY, now)
+    async with log.fenced_session(Kind.KEEPER) as session:
+        move = next_keeper_move(session.log_state, PLAN, PLENTY, now)
         assert isinstance(move, Open)
-        await turn.commit([entries.epoch_opened(move.parameters)])
+        await session.commit([entries.epoch_opened(move.parameters)])
         return move.parameters.epoch
 
 
@@ -69,8 +69,8 @@ async def test_what_one_process_commits_every_other_reads(make_log):
     """States, parameters and ledger come from the log alone."""
     writer, reader = make_log(), make_log()
     assert await open_epoch(writer) == 0
-    async with writer.turn(Kind.KEEPER) as turn:
-        await turn.commit([entries.records_sealed(0, [3, 4])])
+    async with writer.fenced_session(Kind.KEEPER) as session:
+        await session.commit([entries.records_sealed(0, [3, 4])])
 
     log_state = await reader.catch_up()
     assert log_state.epochs[0].stage is Stage.SEALED
@@ -83,13 +83,13 @@ async def test_a_document_of_several_megabytes_is_read_whole_by_all(make_log):
     """A broker takes no record over about 1 MB, and random bytes do not compress."""
     writer, reader = make_log(), make_log()
     await open_epoch(writer)
-    async with writer.turn(Kind.KEEPER) as turn:
-        await turn.commit([entries.records_sealed(0, [0, 0])])
+    async with writer.fenced_session(Kind.KEEPER) as session:
+        await session.commit([entries.records_sealed(0, [0, 0])])
     data = os.urandom(5 * PART_BYTES + 17)
     entry, document = released(0, data)
     assert len(document.parts) >= 6
-    async with writer.turn(Kind.ESTIMATES) as turn:
-        await turn.commit([entry], [document])
+    async with writer.fenced_session(Kind.ESTIMATES) as session:
+        await session.commit([entry], [document])
 
     for log in (writer, reader):
         publication = (await log.catch_up()).epochs[0].estimates
@@ -101,8 +101,8 @@ async def test_a_turn_started_later_fences_the_earlier_one_at_its_commit(make_lo
     """The earlier one may have drawn already; its draw must never be seen."""
     slow, quick = make_log(), make_log()
     await open_epoch(slow)
-    async with slow.turn(Kind.KEEPER) as first:
-        async with quick.turn(Kind.KEEPER) as second:
+    async with slow.fenced_session(Kind.KEEPER) as first:
+        async with quick.fenced_session(Kind.KEEPER) as second:
             await second.commit([entries.records_sealed(0, [1, 1])])
         with pytest.raises(Fenced):
             await first.commit([entries.records_sealed(0, [2, 2])])
@@ -124,17 +124,17 @@ async def test_a_turn_started_while_another_is_between_send_and_commit_aborts_it
             await wake.wait()
 
     async def first() -> None:
-        async with slow.turn(Kind.KEEPER, pause) as turn:
-            await turn.commit([entries.records_sealed(0, [1, 1])])
+        async with slow.fenced_session(Kind.KEEPER, pause) as session:
+            await session.commit([entries.records_sealed(0, [1, 1])])
 
     task = asyncio.create_task(first())
     await sent.wait()
-    async with quick.turn(Kind.KEEPER) as turn:
-        assert turn.log_state.epochs[0].records_sealed is None
+    async with quick.fenced_session(Kind.KEEPER) as session:
+        assert session.log_state.epochs[0].records_sealed is None
         wake.set()
         with pytest.raises(Fenced):
             await task
-        await turn.commit([entries.records_sealed(0, [2, 2])])
+        await session.commit([entries.records_sealed(0, [2, 2])])
 
     state = (await make_log().catch_up()).epochs[0]
     assert state.records_sealed is not None
@@ -163,7 +163,7 @@ def foreign(kafka, topic: str):
 
 
 async def test_a_turn_waits_for_another_jobs_open_transaction(make_log, foreign):
-    """A release committed before our turn may lie beyond what readers may read yet."""
+    """A release committed before our session may lie beyond what readers may read yet."""
     writer, other = make_log(), make_log()
     await open_epoch(writer)
     sent, wake = asyncio.Event(), asyncio.Event()
@@ -174,16 +174,16 @@ async def test_a_turn_waits_for_another_jobs_open_transaction(make_log, foreign)
             await wake.wait()
 
     async def seal() -> None:
-        async with writer.turn(Kind.KEEPER, pause) as turn:
+        async with writer.fenced_session(Kind.KEEPER, pause) as session:
             open_elsewhere.append(foreign())
-            await turn.commit([entries.records_sealed(0, [1, 1])])
+            await session.commit([entries.records_sealed(0, [1, 1])])
 
     open_elsewhere: list[Producer] = []
     sealing = asyncio.create_task(seal())
     await sent.wait()
     deciding = asyncio.create_task(other.fence_and_read(Kind.KEEPER))
     done, _ = await asyncio.wait([deciding], timeout=1.5)
-    assert not done, "a turn decided without what lies beyond the open transaction"
+    assert not done, "a session decided without what lies beyond the open transaction"
     await asyncio.to_thread(open_elsewhere[0].abort_transaction, 10)
     wake.set()
     log_state = await asyncio.wait_for(deciding, 20)
@@ -217,11 +217,11 @@ async def test_a_commit_that_is_acknowledged_but_not_seen_is_in_doubt(make_log, 
     removed later, so nothing may follow from it before it was read."""
     log = make_log(transaction_timeout_s=1.0, timeout_s=1.0)
     await open_epoch(log)
-    async with log.turn(Kind.KEEPER) as turn:
+    async with log.fenced_session(Kind.KEEPER) as session:
         open_elsewhere = foreign()
         with pytest.raises(CommitInDoubt, match="acknowledged"):
-            await turn.commit([entries.records_sealed(0, [1, 1])])
-        assert not turn.committed
+            await session.commit([entries.records_sealed(0, [1, 1])])
+        assert not session.committed
     await asyncio.to_thread(open_elsewhere.abort_transaction, 10)
 
 
@@ -260,15 +260,15 @@ async def test_a_server_with_a_frozen_copy_of_the_log_decides_nothing(make_log, 
     and drew noise for one epoch 99 times."""
     first, second = make_log(), make_log()
     await open_epoch(first)
-    async with first.turn(Kind.KEEPER) as turn:
-        end = turn.log_state.read_upto
-        await turn.commit([entries.records_sealed(0, [1, 1])])
+    async with first.fenced_session(Kind.KEEPER) as session:
+        end = session.log_state.read_upto
+        await session.commit([entries.records_sealed(0, [1, 1])])
 
     frozen.end, frozen.opened_on_it = end, 3
     looked = await second.catch_up()
     assert looked.epochs[0].stage is Stage.COLLECTING, "the frozen copy must have been read"
-    async with second.turn(Kind.KEEPER) as turn:
-        assert turn.log_state.epochs[0].stage is Stage.SEALED
+    async with second.fenced_session(Kind.KEEPER) as session:
+        assert session.log_state.epochs[0].stage is Stage.SEALED
     assert frozen.opened_on_it < 0, "a reader that does not show our own record is reopened"
 
 
@@ -279,14 +279,14 @@ async def test_a_reader_that_starts_at_a_checkpoint_knows_what_one_from_the_star
     for window in range(6):
         await open_epoch(writer, now + window * 60_000)
     for epoch in range(4):
-        async with writer.turn(Kind.OPERATOR) as turn:
-            await turn.commit([entries.epoch_abandoned(epoch, "over")])
+        async with writer.fenced_session(Kind.OPERATOR) as session:
+            await session.commit([entries.epoch_abandoned(epoch, "over")])
     log_state = await writer.catch_up()
     for epoch in range(4):  # What a log state keeps is a matter of memory; here it forgets at once.
         del log_state.epochs[epoch]
-    async with writer.turn(Kind.KEEPER) as turn:
-        await turn.commit(
-            [entries.checkpoint(turn.log_state.ledger, turn.log_state.checkpoint_offset())]
+    async with writer.fenced_session(Kind.KEEPER) as session:
+        await session.commit(
+            [entries.checkpoint(session.log_state.ledger, session.log_state.checkpoint_offset())]
         )
     await open_epoch(writer, now + 6 * 60_000)
     expected = await writer.catch_up()
@@ -332,7 +332,7 @@ async def test_a_turn_commits_once(make_log):
     """A second commit would rest on a log state that the first one changed."""
     log = make_log()
     await open_epoch(log)
-    async with log.turn(Kind.KEEPER) as turn:
-        await turn.commit([entries.records_sealed(0, [1, 1])])
+    async with log.fenced_session(Kind.KEEPER) as session:
+        await session.commit([entries.records_sealed(0, [1, 1])])
         with pytest.raises(StoreMismatch, match="commits once"):
-            await turn.commit([entries.records_sealed(0, [1, 1])])
+            await session.commit([entries.records_sealed(0, [1, 1])])

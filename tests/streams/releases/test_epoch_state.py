@@ -102,16 +102,20 @@ def test_a_copy_does_not_change_with_the_log_state() -> None:
     fold(
         log_state,
         entries.log_trimmed("optin_records", 1, [3]),
-        entries.turn("id", entries.Kind.KEEPER),
+        entries.fence("id", entries.Kind.KEEPER),
     )
     assert [e.epoch for e in copied.unreleased(OPTIN)] == [1]
     assert (copied.released_through(OPTIN), copied.trimmed_below(OPTIN, 1, 0)) == (0, 0)
-    assert (copied.reported_on(HEAD_LIST), list(copied.turns), copied.read_upto) == (None, [], 1)
+    assert (copied.reported_on(HEAD_LIST), list(copied.fence_ids), copied.read_upto) == (
+        None,
+        [],
+        1,
+    )
     for same in (log_state, log_state.copy()):
         assert [e.epoch for e in same.unreleased(REPORTS)] == [2]
         assert (same.released_through(REPORTS), same.trimmed_below(OPTIN, 1, 0)) == (1, 3)
         assert same.reported_on(HEAD_LIST) is log_state.epochs[2]
-        assert list(same.turns) == ["id"]
+        assert list(same.fence_ids) == ["id"]
 
 
 def test_what_was_removed_from_one_version_of_a_topic_says_nothing_of_another() -> None:

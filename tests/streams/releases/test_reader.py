@@ -151,7 +151,7 @@ async def test_a_server_that_shows_no_more_is_left_for_another(
     """One that was cut off answers from its old copy for ever, without an error."""
     monkeypatch.setattr("blendstream.streams.releases.reader.REOPEN_AFTER_S", 0.05)
     listed_log.append(opened(1))
-    listed_log.append(entries.turn("ours", Kind.KEEPER), opened(2))
+    listed_log.append(entries.fence("ours", Kind.KEEPER), opened(2))
     # The first consumer looks for the start.
     listed_log.shown = [1, 1, 1]
     deciding = LogReader(SETTINGS.kafka, "x.releases")

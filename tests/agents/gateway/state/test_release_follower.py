@@ -57,7 +57,7 @@ async def test_a_head_list_is_unknown_only_when_no_broker_has_more_of_the_log(
     So the sender is asked to come again until the log was read to the furthest end.
     """
     for number in range(9):
-        listed_log.append(entries.turn(f"{number}", Kind.KEEPER))
+        listed_log.append(entries.fence(f"{number}", Kind.KEEPER))
     # One consumer looks where to start; the next is cut off, and later ones are not.
     listed_log.shown = [5, 5]
     built = follower(TwoBrokers(SETTINGS.kafka))
@@ -82,7 +82,7 @@ async def test_those_who_ask_at_the_same_time_share_one_question(listed_log: Lis
             return self.furthest
 
     for number in range(5):
-        listed_log.append(entries.turn(f"{number}", Kind.KEEPER))
+        listed_log.append(entries.fence(f"{number}", Kind.KEEPER))
     built = follower(Counting(SETTINGS.kafka))
     async with following(built):
         results = await asyncio.gather(*(built.read_to_end(furthest=True) for _ in range(50)))

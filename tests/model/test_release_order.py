@@ -1,6 +1,6 @@
 """The order of steps of a release is checked in every state that it can reach, by Spin.
 
-`release_turn.pml` says what is modelled, docs/released-once.md what is not. What the model
+`release_order.pml` says what is modelled, docs/released-once.md what is not. What the model
 must find is tested beside what it must not: a model in which nothing can fail proves nothing.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-MODEL = Path(__file__).with_name("release_turn.pml")
+MODEL = Path(__file__).with_name("release_order.pml")
 
 #: Spin prints an assertion as it is written in the model.
 TWO_RELEASES = "(releases<=1)"

@@ -12,9 +12,9 @@
    draw; a release is readable only with the rest of its commit; jobs publish one draw, never two.
    At the end: no job waits for ever, and one release is readable.
 
-   test_release_turn.py runs the model as it is, which must pass, and with these, which must fail:
-     OLD_ORDER     no turn record; reads up to the end that any server tells
-     END_TOLD      a turn record, but reads up to the end that any server tells
+   test_release_order.py runs the model as it is, which must pass, and with these, which must fail:
+     OLD_ORDER     no fence record; reads up to the end that any server tells
+     END_TOLD      a fence record, but reads up to the end that any server tells
      NO_FENCE      reads up to the true end, and starts its producer afterwards
      NO_READ_BACK  publishes a release when its commit is acknowledged, before reading it
      TWO_RECORDS   the entries of one commit travel in two records
