@@ -288,7 +288,7 @@ def test_a_place_among_cohorts_is_kept_until_their_number_changes_and_then_drawn
     assert len({place(256) for _ in range(5)}) == 1
 
 
-def test_a_window_that_of_another_cohort_is_skipped_permanently(
+def test_a_window_of_another_cohort_is_skipped_permanently(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
     """Its records are forgotten, so a server that then names R = 1 would be paid ε for ⋆."""
