@@ -357,7 +357,7 @@ def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pane
 
 
 FIGURES = (
-    Figure("figure-11-budget-split", _budget_split),
+    Figure("figure-11-budget-split", _budget_split, columns=3),
     Figure("figure-12-list-of-ten", _list_of_ten),
     Figure("figure-13-l1-by-optin-share", _along("optin_share", "l1", L1_LABEL, tables=False)),
     Figure(
