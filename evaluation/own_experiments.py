@@ -130,7 +130,8 @@ def _coverage(setting: Setting, point: float, rng: np.random.Generator) -> Itera
     """How often 95 % intervals hold the truth, and how wide they are, down the list."""
     optin = draw_optin(setting, rng)
     for profile in setting.profiles:
-        epoch = run_epoch(profile, setting, optin, parameters_of(setting, epsilon=point), rng)
+        parameters = parameters_of(setting, epsilon=point)
+        epoch = run_epoch(profile, setting, optin, parameters, rng, intervals=True)
         estimates = epoch.estimates
         yield from _covered(profile, epoch, estimates.blended.cells)
         yield from _covered(f"{profile}, opt-in", epoch, estimates.optin.cells)

@@ -181,7 +181,7 @@ def estimate_noisy_counts(
     """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
 
     Intervals take most of the time. Callers that make their own leave them out ([0, 1]): those of
-    the cells before `intervals_from`, and of all queries' totals if that is above 0.
+    the cells before `intervals_from`, and of all queries if that is above 0.
     """
     if len(noisy.counts) != len(cells):
         raise HeadListMismatch(
@@ -199,7 +199,7 @@ def estimate_noisy_counts(
     totals = _estimates(noisy.merge(listed_query, queries + 1), queries, of_queries)
     marginals = None
     if cells.query_wildcards:
-        marginals = _estimates(noisy.merge(query, queries + 1), queries, 0)
+        marginals = _estimates(noisy.merge(query, queries + 1), queries, of_queries)
 
     noise_variance = _noise_variance(noisy)
     return GroupEstimates(
