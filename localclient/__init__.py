@@ -26,6 +26,7 @@ from blendstream.localclient.search import (
     RankedQuery,
     RankedUrl,
 )
+from blendstream.localclient.sent_log import SentLog
 
 __all__ = [
     "AsyncLocalClient",
@@ -45,6 +46,7 @@ __all__ = [
     "RankedUrl",
     "RecordResult",
     "ResultCode",
+    "SentLog",
     "StateUnreadable",
     "Status",
     "StorageRefused",

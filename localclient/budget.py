@@ -14,9 +14,9 @@ from fractions import Fraction
 
 from blendstream.localclient.errors import ClockWrong, HeadListRefused, LimitReached
 from blendstream.localclient.limits import Limits
-from blendstream.localclient.state import BudgetEntry, State
+from blendstream.localclient.state import BudgetEntry, Mode, State
 
-__all__ = ["add_entry", "check_entry", "check_follows", "total_spent"]
+__all__ = ["add_entry", "check_entry", "check_follows", "next_fit_s", "total_left", "total_spent"]
 
 #: Entries are stored for a year at least. If the device dropped them after the present period, an
 #: application that shortens its period and lengthens it again could spend twice; a year of hourly
@@ -56,13 +56,14 @@ def check_follows(state: State, entry: BudgetEntry) -> None:
 def check_entry(state: State, entry: BudgetEntry, limits: Limits) -> None:
     """Raise unless this entry may be added now."""
     check_follows(state, entry)
-    epsilon, delta = total_spent(state, limits, entry.at_s)
-    epsilon, delta = epsilon + _exact(entry.epsilon), delta + _exact(entry.delta)
-    if epsilon > _exact(limits.epsilon_per_period) or delta > _exact(limits.delta_per_period):
+    if not _fits(state, entry, limits):
+        epsilon, delta = total_spent(state, limits, entry.at_s)
+        epsilon, delta = epsilon + _exact(entry.epsilon), delta + _exact(entry.delta)
         free_at_s = _free_at(state, entry, limits)
         raise LimitReached(
-            f"reports within {limits.period_s} s must stay within epsilon="
-            f"{limits.epsilon_per_period} and delta={limits.delta_per_period}; this one would make "
+            f"reports within {limits.period_s} s (period_s) must stay within "
+            f"epsilon_per_period={limits.epsilon_per_period} and delta_per_period="
+            f"{limits.delta_per_period}; this one would make "
             f"it epsilon={float(epsilon)}, delta={float(delta)}. "
             f"The next that fits may be made at {free_at_s} (seconds since 1970).",
             free_at_s,
@@ -78,16 +79,32 @@ def add_entry(state: State, entry: BudgetEntry, limits: Limits) -> State:
     return replace(state, budget_entries=(*recent, entry))
 
 
+def total_left(state: State, limits: Limits, now_s: int) -> tuple[Fraction, Fraction]:
+    """Return the (ε, δ) that reports may still spend now."""
+    epsilon, delta = total_spent(state, limits, now_s)
+    left = _exact(limits.epsilon_per_period) - epsilon, _exact(limits.delta_per_period) - delta
+    return max(Fraction(0), left[0]), max(Fraction(0), left[1])
+
+
+def next_fit_s(state: State, limits: Limits, now_s: int) -> int:
+    """Return the first second, from now on, at which a report at the device's own limit fits."""
+    largest = (limits.epsilon_per_report, limits.delta_per_report)
+    entry = BudgetEntry(Mode.REPORT, 0, "", 0, 0, now_s, *largest)
+    return now_s if _fits(state, entry, limits) else _free_at(state, entry, limits)
+
+
 def _free_at(state: State, entry: BudgetEntry, limits: Limits) -> int:
     """Return the time at which enough old entries have left the period for this one to fit."""
     for old in state.budget_entries:
         later = replace(entry, at_s=max(entry.at_s, old.at_s + limits.period_s))
-        epsilon, delta = total_spent(state, limits, later.at_s)
-        if epsilon + _exact(entry.epsilon) <= _exact(limits.epsilon_per_period) and (
-            delta + _exact(entry.delta) <= _exact(limits.delta_per_period)
-        ):
+        if _fits(state, later, limits):
             return later.at_s
     raise AssertionError("a report within its own limits fits an empty period")
+
+
+def _fits(state: State, entry: BudgetEntry, limits: Limits) -> bool:
+    epsilon, delta = total_left(state, limits, entry.at_s)
+    return _exact(entry.epsilon) <= epsilon and _exact(entry.delta) <= delta
 
 
 def _exact(value: float) -> Fraction:

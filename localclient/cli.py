@@ -13,13 +13,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from blendstream.blender.values.errors import BlenderError
+from blendstream.blender.values.errors import BlenderError, ParameterError
 from blendstream.localclient.dry_run import dry_run
 from blendstream.localclient.exchange import ResultCode
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient, Status, forget
 from blendstream.localclient.opting_in import OptIn
 from blendstream.localclient.search import PublishedResult, RankedQuery, RankedUrl
+from blendstream.localclient.sent_words import describe_log, plain
 
 __all__ = ["main"]
 
@@ -28,6 +29,7 @@ Keep searches on this device and report them privately, as an embedding applicat
 
   localclient record "weather tomorrow" https://weather.example/
   localclient status
+  localclient status --sent
   localclient report --server https://gateway.example --epsilon 4 --period-epsilon 4
   localclient search "weather" --result estimates.json
   localclient trends --result estimates.json
@@ -72,6 +74,8 @@ def _record(chosen: argparse.Namespace) -> int:
 
 
 def _status(chosen: argparse.Namespace) -> int:
+    if chosen.sent or chosen.json:
+        return _sent(chosen)
     status = _client(chosen).status()
     print(f"Folder                 {_folder(chosen)}")
     print(f"Searches kept          {status.records_held}")
@@ -82,6 +86,21 @@ def _status(chosen: argparse.Namespace) -> int:
         print(f"Will report at         {_local(status.waiting_until_s)}, a time drawn at random")
     if status.unsent_epoch is not None:
         print(f"Written, not yet sent  the answer to epoch {status.unsent_epoch}")
+    return 0
+
+
+def _sent(chosen: argparse.Namespace) -> int:
+    known = None not in (chosen.epsilon, chosen.period_epsilon)
+    log = _client(chosen).sent_log()
+    if chosen.json:
+        if not known:
+            raise ParameterError(
+                "--json must know the limits that this device reports with, to say what is left: "
+                "add --epsilon and --period-epsilon"
+            )
+        print(log.to_json(), end="")
+    else:
+        print(describe_log(log, limits_known=known))
     return 0
 
 
@@ -134,7 +153,7 @@ def _search(chosen: argparse.Namespace) -> int:
         return 1
     print(_which(result))
     for row in rows:
-        print(f"{_figures(row)}  {_plain(row.url)}{_mark(row)}")
+        print(f"{_figures(row)}  {plain(row.url)}{_mark(row)}")
     return 0
 
 
@@ -143,7 +162,7 @@ def _trends(chosen: argparse.Namespace) -> int:
     print(_which(result))
     rows = result.trends(chosen.n)
     for row in rows:
-        print(f"{_figures(row)}  {_plain(row.query)}{_mark(row)}")
+        print(f"{_figures(row)}  {plain(row.query)}{_mark(row)}")
     if any(row.at_least for row in rows):
         print("At least: results that are not known are not in a query's share.")
     return 0
@@ -182,10 +201,12 @@ def _client(
 
 
 def _limits(chosen: argparse.Namespace) -> Limits:
+    # Commands that do not report need no budget, and then only count.
+    per_report = getattr(chosen, "epsilon", None) or 1.0
     return Limits(
-        epsilon_per_report=getattr(chosen, "epsilon", 1.0),
+        epsilon_per_report=per_report,
         delta_per_report=getattr(chosen, "delta", 0.0),
-        epsilon_per_period=getattr(chosen, "period_epsilon", 1.0),
+        epsilon_per_period=getattr(chosen, "period_epsilon", None) or per_report,
         delta_per_period=getattr(chosen, "period_delta", 0.0),
         period_s=chosen.period_days * 86_400,
         min_window_s=getattr(chosen, "min_window_s", 3_600),
@@ -208,9 +229,13 @@ def _local(at_s: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
-def _plain(text: str) -> str:
-    """Return published text in a form that is harmless on a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+def _add_budget(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--epsilon", type=float, required=required, help="maximum per report")
+    parser.add_argument("--delta", type=float, default=0.0, help="maximum per report (default 0)")
+    parser.add_argument(
+        "--period-epsilon", type=float, required=required, help="maximum per period"
+    )
+    parser.add_argument("--period-delta", type=float, default=0.0, help="default 0")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -245,6 +270,11 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser(
         "status", parents=[on_device], help="what is kept, spent and waiting"
     )
+    status.add_argument(
+        "--sent", action="store_true", help="print what was sent, and what it can reveal at most"
+    )
+    status.add_argument("--json", action="store_true", help="print that as JSON, to keep it")
+    _add_budget(status, required=False)
     status.set_defaults(run=_status)
 
     report = commands.add_parser(
@@ -255,10 +285,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=form,
     )
     report.add_argument("--server", required=True, help="https://… (http:// on this machine only)")
-    report.add_argument("--epsilon", type=float, required=True, help="most per report")
-    report.add_argument("--delta", type=float, default=0.0, help="most per report (default 0)")
-    report.add_argument("--period-epsilon", type=float, required=True, help="most per period")
-    report.add_argument("--period-delta", type=float, default=0.0, help="default 0")
+    _add_budget(report, required=True)
     report.add_argument("--min-window-s", type=int, default=3_600, help="shortest window accepted")
     report.add_argument(
         "--dry-run",

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from blendstream.localclient.errors import StorageRefused
 from blendstream.localclient.exchange import Context, DeviceRequest, Exchange, Response, ResultCode
+from blendstream.localclient.sent_log import DROPPED, finish_last
 from blendstream.localclient.state import Mode, PendingSubmission
 from blendstream.streams.wire.submissions import EntryStatus, MalformedResponse, read_verdicts
 
@@ -31,7 +32,7 @@ def remove_expired(context: Context, mode: Mode) -> PendingSubmission | None:
     with store.locked() as state:
         store.forget(max(state.forget_before_s, now_s - context.limits.keep_records_s))
         if state.pending and state.pending.mode is Mode.OPT_IN and mode is not Mode.OPT_IN:
-            store.save(replace(state, pending=None))
+            store.save(replace(finish_last(state, DROPPED, now_s), pending=None))
             return None
         return state.pending
 
@@ -42,7 +43,7 @@ def deliver(
     """Send the stored bytes once, and drop them if the response is final."""
     epoch = pending.epoch
     if context.now_s() >= pending.until_s:
-        _drop(context, pending)
+        _drop(context, pending, ResultCode.EXPIRED)
         return context.finished(
             ResultCode.EXPIRED, epoch, "time for this epoch ran out before delivery"
         )
@@ -59,7 +60,7 @@ def deliver(
     code = None if response is None else _final_code(response)
     if response is None or code is None:
         if context.now_s() >= _last_attempt_at_s(context):
-            _drop(context, pending)
+            _drop(context, pending, ResultCode.EXPIRED)
             return context.finished(
                 ResultCode.EXPIRED, epoch, "the server did not accept it in time"
             )
@@ -69,7 +70,7 @@ def deliver(
                 detail=f"the server answered {response.status}; check the application's token",
             )
         return context.try_later(epoch, response)
-    noted = _drop(context, pending)
+    noted = _drop(context, pending, code)
     if code is ResultCode.SENT:
         detail = "accepted" if noted else "accepted; the disk is full, so it may be sent once more"
     elif code is ResultCode.NOTHING_NEW:
@@ -108,11 +109,12 @@ def _final_code(response: Response) -> ResultCode | None:
     return ResultCode.REFUSED_BY_SERVER if response.status in _FINAL and problem else None
 
 
-def _drop(context: Context, pending: PendingSubmission) -> bool:
+def _drop(context: Context, pending: PendingSubmission, code: ResultCode) -> bool:
     try:
         with context.store.locked() as state:
             if state.pending == pending:
-                context.store.save(replace(state, pending=None))
+                done = finish_last(state, str(code), context.now_s())
+                context.store.save(replace(done, pending=None))
     except StorageRefused:
         return False  # the bytes stay and are sent again; the server counts them once
     return True

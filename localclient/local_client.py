@@ -41,6 +41,7 @@ from blendstream.localclient.files import Files
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.opting_in import OptIn, opt_in_exchange
 from blendstream.localclient.reporting import report_exchange
+from blendstream.localclient.sent_log import SentLog, read_sent_log
 from blendstream.localclient.state import State
 from blendstream.localclient.store import Store
 
@@ -121,7 +122,10 @@ class _Core:
         return RecordResult(ResultCode.KEPT, "kept on this device")
 
     def forget(self) -> None:
-        """Delete all raw records, and opt-in records not yet sent. Spent budget stays spent."""
+        """Delete all raw records, opt-in records not yet sent, and the text of answers sent.
+
+        Spent budget stays spent.
+        """
         self._context.store.forget_all()
 
     def status(self) -> Status:
@@ -130,6 +134,12 @@ class _Core:
         with context.store.locked() as state:
             epsilon, delta = total_spent(state, context.limits, context.now_s())
             return _status(state, context.store.count_records(), float(epsilon), float(delta))
+
+    def sent_log(self) -> SentLog:
+        """Return what this device sent, what it can reveal at most, and what follows. Offline."""
+        context = self._context
+        with context.store.locked() as state:
+            return read_sent_log(state, context.limits, context.now_s())
 
     def _exchange(self, *, at_once: bool) -> Exchange | Outcome:
         pause = self._pause

@@ -32,7 +32,14 @@ from blendstream.localclient.exchange import (
     check_clock,
 )
 from blendstream.localclient.head_list_checks import check_collecting_epoch
-from blendstream.localclient.state import BudgetEntry, Mode, PendingSubmission, ScheduledSend
+from blendstream.localclient.sent_log import note_submission
+from blendstream.localclient.state import (
+    BudgetEntry,
+    Mode,
+    PendingSubmission,
+    ScheduledSend,
+    Submission,
+)
 from blendstream.localclient.store import shuffled
 from blendstream.streams.wire.submissions import (
     MAX_USER_ID_BYTES,
@@ -190,6 +197,7 @@ def _store_records(
         # Raw records wait for a server no longer than for a head list.
         until_s = min(scheduled.until_s, start_s + context.limits.keep_records_s)
         body = write_optin_records(opt_in.user_id, scheduled.epoch, chosen).decode()
+        charged = note_submission(charged, Submission("", 0, 0, None, len(chosen)))
         pending = PendingSubmission(Mode.OPT_IN, scheduled.epoch, body, until_s)
         forget_before_s = max(state.forget_before_s, min(scheduled.window_end_s, now_s + 1))
         store.save(

@@ -13,7 +13,7 @@ sends only the stored bytes.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,7 +34,15 @@ from blendstream.localclient.exchange import (
 )
 from blendstream.localclient.head_list_checks import check_head_list, read_head_list
 from blendstream.localclient.randomizer_check import build_randomizer, check_answer
-from blendstream.localclient.state import BudgetEntry, Mode, PendingSubmission, ScheduledSend, State
+from blendstream.localclient.sent_log import describe_answers, note_submission
+from blendstream.localclient.state import (
+    BudgetEntry,
+    Mode,
+    PendingSubmission,
+    ScheduledSend,
+    State,
+    Submission,
+)
 from blendstream.localclient.store import draw_for_answers
 from blendstream.streams.wire.head_list_document import HeadListDocument
 from blendstream.streams.wire.submissions import write_report
@@ -143,6 +151,9 @@ def _schedule(context: Context, document: HeadListDocument) -> ScheduledSend | O
             document.head_list.randomizer.answers,
             _missed_send_time(state, document) or draw_send_time(start_s, until_s, context.dice),
             until_s,
+            document.head_list.randomizer.epsilon,
+            document.head_list.randomizer.delta,
+            document.head_list.listed,
         )
         store.save(replace(state, scheduled_send=scheduled))
         return scheduled
@@ -208,6 +219,7 @@ def _spend(context: Context, document: HeadListDocument) -> PendingSubmission | 
         pending = PendingSubmission(
             Mode.REPORT, document.epoch, body.decode(), document.reports_until_s
         )
+        charged = note_submission(charged, _submission(document, answers))
         # The noise is drawn: the server will see these bytes or none.
         forget_before_s = max(state.forget_before_s, document.window_end_s)
         store.save(
@@ -224,6 +236,14 @@ def _answers(
     for answer in answers:
         check_answer(randomizer, answer)
     return answers
+
+
+def _submission(document: HeadListDocument, answers: Sequence[Sequence[int]]) -> Submission:
+    head_list = document.head_list
+    named = describe_answers(answers, head_list.cells)
+    return Submission(
+        head_list.randomizer.name, head_list.listed, len(head_list.cells), named, searches=0
+    )
 
 
 def _budget_entry(document: HeadListDocument, now_s: int) -> BudgetEntry:

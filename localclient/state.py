@@ -18,7 +18,15 @@ from typing import Any
 
 from blendstream.localclient.errors import StateUnreadable
 
-__all__ = ["BudgetEntry", "Mode", "PendingSubmission", "ScheduledSend", "State"]
+__all__ = [
+    "BudgetEntry",
+    "Mode",
+    "PendingSubmission",
+    "ScheduledSend",
+    "SentCell",
+    "State",
+    "Submission",
+]
 
 #: Version 1 had other names.
 _VERSION = 2
@@ -29,6 +37,32 @@ class Mode(StrEnum):
 
     REPORT = "report"  # randomised on the device
     OPT_IN = "opt-in"  # as they are, to a curator the person chose to trust
+
+
+#: A cell that an answer named: its number, query and URL; `None` is ⋆.
+SentCell = tuple[int, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What this device sent for one window, so that its owner can read it later.
+
+    `answers` are the randomised answers themselves, with the texts of the published list; `None` in
+    opt-in mode, and once they are removed. `searches` counts the opt-in records sent, whose text is
+    not kept. `result` is "pending", "dropped" or the `ResultCode` of the delivery.
+    """
+
+    randomizer: str
+    listed: int
+    cells: int
+    answers: tuple[tuple[SentCell, ...], ...] | None
+    searches: int
+    result: str = "pending"
+    finished_at_s: int | None = None
+
+    def __repr__(self) -> str:
+        """Leave out the answers, which may name a search; representations end up in logs."""
+        return f"Submission({self.result})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +81,15 @@ class BudgetEntry:
     at_s: int
     epsilon: float
     delta: float
+    submission: Submission | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSend:
     """The time at which this device will answer an epoch, drawn once, independent of its records.
 
-    `subject` is the head list's id, or empty in opt-in mode; `records` is m_C or m_O.
+    `subject` is the head list's id, or empty in opt-in mode; `records` is m_C or m_O. ε, δ and
+    `listed` (M) are those of the head list; 0 in opt-in mode.
     """
 
     mode: Mode
@@ -64,6 +100,9 @@ class ScheduledSend:
     records: int
     send_at_s: int
     until_s: int
+    epsilon: float = 0.0
+    delta: float = 0.0
+    listed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +153,28 @@ class State:
 
 
 def _state(fields: dict[str, Any]) -> State:
-    scheduled_send, pending = fields["scheduled_send"], fields["pending"]
+    scheduled, pending = fields["scheduled_send"], fields["pending"]
     return State(
         cohorts=fields["cohorts"],
         cohort=fields["cohort"],
-        budget_entries=tuple(
-            BudgetEntry(**{**entry, "mode": Mode(entry["mode"])})
-            for entry in fields["budget_entries"]
-        ),
-        scheduled_send=scheduled_send
-        and ScheduledSend(**{**scheduled_send, "mode": Mode(scheduled_send["mode"])}),
+        budget_entries=tuple(_entry(entry) for entry in fields["budget_entries"]),
+        scheduled_send=scheduled
+        and ScheduledSend(**{**scheduled, "mode": Mode(scheduled["mode"])}),
         pending=pending and PendingSubmission(**{**pending, "mode": Mode(pending["mode"])}),
         forget_before_s=fields["forget_before_s"],
     )
+
+
+def _entry(fields: dict[str, Any]) -> BudgetEntry:
+    sent = fields["submission"]
+    if sent and sent["answers"] is not None:
+        sent["answers"] = tuple(tuple(_cell(*cell) for cell in each) for each in sent["answers"])
+    submission = sent and Submission(**sent)
+    return BudgetEntry(**{**fields, "mode": Mode(fields["mode"]), "submission": submission})
+
+
+def _cell(number: int, query: str | None, url: str | None) -> SentCell:
+    return number, query, url
 
 
 def _unreadable(what: str) -> str:

@@ -24,6 +24,7 @@ from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.record import Record
 from blendstream.localclient.errors import StateUnreadable
 from blendstream.localclient.files import Files
+from blendstream.localclient.sent_log import DROPPED, finish_last, without_answers
 from blendstream.localclient.state import Mode, State
 
 __all__ = ["Store", "TimedRecord", "draw_for_answers", "shuffled"]
@@ -86,7 +87,7 @@ class Store:
             self._files.replace("records", "".join(lines).encode())
 
     def forget_all(self) -> None:
-        """Delete every raw record, and opt-in records not yet sent.
+        """Delete every raw record, opt-in records not yet sent, and the text of answers sent.
 
         An unreadable state may contain such records: this empties it, and it stays unreadable.
         """
@@ -99,8 +100,11 @@ class Store:
                 if self._files.read("state"):
                     self._files.replace("state", b"")
             else:
+                kept = without_answers(state)
                 if state.pending and state.pending.mode is Mode.OPT_IN:
-                    self.save(replace(state, pending=None))
+                    kept = replace(finish_last(kept, DROPPED, None), pending=None)
+                if kept != state:
+                    self.save(kept)
 
     def _records(self) -> list[TimedRecord]:
         records = []

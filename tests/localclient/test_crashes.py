@@ -65,6 +65,11 @@ def test_a_device_killed_at_every_step_spends_once_and_sends_the_same_bytes(
             (Mode.REPORT, 7, 4.0)
         ]
         assert state.pending is None
+        (sent,) = (entry.submission for entry in state.budget_entries)
+        assert sent is not None
+        assert sent.result == "sent"
+        cells = [[cell for cell, _, _ in answer] for answer in sent.answers or ()]
+        assert cells == json.loads(gateway.bodies[0])["answers"], f"step {step} shows others"
         assert all(at_s >= END for at_s in held_at(folder)), f"step {step} left raw records"
         if ended == 0:
             break

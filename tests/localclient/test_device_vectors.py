@@ -46,6 +46,7 @@ def apart(name: str) -> str:
         ("channels", "channels", 60),
         ("reports", "reports", 40),
         ("budget", "budget_entries", 20),
+        ("sent", "conversations", 15),
         ("conversations", "conversations", 60),
     ],
 )

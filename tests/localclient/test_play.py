@@ -32,6 +32,16 @@ def test_every_client_passes_every_vector(client: tuple[str, ...]) -> None:
     assert int(passed) == int(played) > 2_000
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=lambda command: command[-1])
+def test_every_client_shows_the_same_log_of_what_was_sent(client: tuple[str, ...]) -> None:
+    """A person who changes the application reads the same page."""
+    ended = play("sent", "--", *client)
+
+    assert ended.returncode == 0, ended.stdout[-5_000:] + ended.stderr[-5_000:]
+    assert ended.stdout == "16 of 16 vectors passed\n"
+
+
 WRONG = """
 import json
 for line in iter(input, ""):

@@ -297,7 +297,7 @@ MISREADINGS = (
     Misreading(
         "a scheduled send is not kept across a restart",
         (
-            "scheduled_send=scheduled_send\n        and ScheduledSend(",
+            "scheduled_send=scheduled\n        and ScheduledSend(",
             "scheduled_send=None\n        and ScheduledSend(",
         ),
         (
@@ -493,8 +493,8 @@ MISREADINGS = (
             "forget_before_s = max(state.forget_before_s, scheduled.window_end_s)",
         ),
         (
-            "return this.#spend(loaded, entry, pending, Math.min(window_end_s, nowS + 1))",
-            "return this.#spend(loaded, entry, pending, window_end_s)",
+            "{ ...entry, submission }, pending, Math.min(window_end_s, nowS + 1))",
+            "{ ...entry, submission }, pending, window_end_s)",
         ),
         "conversations: records sent by opting in are forgotten and later ones stay",
     ),
@@ -523,8 +523,8 @@ MISREADINGS = (
         "forgetting keeps opt-in records that wait",
         ("if state.pending and state.pending.mode is Mode.OPT_IN:\n", "if False:\n"),
         (
-            "loaded.state.pending?.mode === 'opt-in' ? { pending: null } : {}\n      await",
-            "{}\n      await",
+            "pending?.mode === 'opt-in' ? dropped(kept, 'dropped', null) : kept",
+            "kept",
         ),
         "conversations: forgetting drops what was to be sent",
     ),
@@ -569,6 +569,37 @@ MISREADINGS = (
         ("if now_s < late_s and soon_s < epoch.window_end_s and not at_once:", "if False:"),
         ("if (nowS < lateS && soonS < window_end_s && !atOnce) {", "if (false) {"),
         "conversations: opting in for a long window waits until it is near",
+    ),
+    # What was sent, for a person to read.
+    Misreading(
+        "the text of opt-in records is kept when they were sent",
+        (
+            'Submission("", 0, 0, None, len(chosen))',
+            'Submission("", 0, 0, (tuple((0, *each) for each in chosen),), len(chosen))',
+        ),
+        (
+            "answers: null,\n      searches: drawn.length",
+            "answers: [chosen.map((each) => [0, ...each])],\n      searches: drawn.length",
+        ),
+        "sent: of opt in records their number only",
+    ),
+    Misreading(
+        "forgetting leaves the answers that were sent",
+        ("kept = without_answers(state)", "kept = state"),
+        (
+            "const kept = { budget_entries: budget_entries.map(withoutAnswers) }",
+            "const kept = { budget_entries }",
+        ),
+        "sent: forgetting removes the answers",
+    ),
+    Misreading(
+        "the cells of a query without its URL are shown as anything",
+        (
+            "tuple((number, *cells.cell(number)) for number in answer)",
+            "tuple(\n        (number, *(cells.cell(number) if number < len(cells.records) else (None, None)))\n        for number in answer\n    )",
+        ),
+        ("queries[cell - listed] ?? null", "null"),
+        "sent: an answer by two-stage",
     ),
     # 7. Search.
     Misreading(

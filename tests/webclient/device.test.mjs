@@ -12,7 +12,7 @@ import { vectors } from './support.mjs'
 import { camel, play } from './talking.mjs'
 
 const { chmod, mkdtemp, readdir, readFile, rm, stat, symlink, utimes, writeFile } = fs
-const conversations = vectors('conversations').conversations
+const conversations = [...vectors('conversations').conversations, ...vectors('sent').conversations]
 const folders = []
 const newFolder = async () => {
   folders.push(await mkdtemp(join(tmpdir(), 'device-')))

@@ -20,6 +20,18 @@ export const camel = (object) =>
     ]),
   )
 
+/** The same with its keys in order. */
+const sorted = (value) =>
+  Array.isArray(value)
+    ? value.map(sorted)
+    : value && typeof value === 'object'
+      ? Object.fromEntries(
+          Object.keys(value)
+            .sort()
+            .map((key) => [key, sorted(value[key])]),
+        )
+      : value
+
 /** Plays it with this client and store; throws where the client says or returns something else.
  * `lose` removes the store's state, as a browser may. */
 export async function play(vector, Device, makeStore, lose) {
@@ -72,6 +84,9 @@ export async function play(vector, Device, makeStore, lose) {
       same((await device.record(step.query, step.url)).code, step.outcome, 'record')
     } else if (step.do === 'forget') {
       same((await device.forget()).detail, 'forgotten', 'forget')
+    } else if (step.do === 'sent') {
+      const { code, document = { code } } = await device.sentLog()
+      same(sorted(document), sorted(step.outcome), 'sent')
     } else if (step.do === 'status') {
       const found = await device.status()
       for (const [key, value] of Object.entries(camel(step.outcome))) same(found[key], value, key)

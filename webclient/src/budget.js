@@ -10,7 +10,14 @@
 /** @typedef {Required<GivenLimits>} Limits */
 /** @typedef {'report' | 'opt-in'} Mode */
 /** @typedef {{mode: Mode, epoch: number, subject: string, window_start_s: number,
- *   window_end_s: number, at_s: number, epsilon: number, delta: number}} BudgetEntry */
+ *   window_end_s: number, at_s: number, epsilon: number, delta: number,
+ *   submission: Submission | null}} BudgetEntry */
+/** A cell that an answer named: its number, query and URL; null is ⋆.
+ * @typedef {[number, string | null, string | null]} SentCell */
+/** What was sent for one window: the randomised answers, or how many searches unchanged. `result`
+ * is "pending", "dropped" or the code of the delivery.
+ * @typedef {{randomizer: string, listed: number, cells: number, answers: SentCell[][] | null,
+ *   searches: number, result: string, finished_at_s: number | null}} Submission */
 
 const DAY = 86400
 const DEFAULTS = {
@@ -78,6 +85,34 @@ function sums(entries, limits, nowS) {
 export const totalSpent = (entries, limits, nowS) =>
   sums(entries, limits, nowS).map((sum) => Number(sum + 'e-400'))
 
+/** Returns the (ε, δ) that reports may still spend now.
+ * @param {BudgetEntry[]} entries @param {Limits} limits @param {number} nowS */
+export const totalLeft = (entries, limits, nowS) =>
+  left(entries, limits, nowS).map((amount) => (amount > 0n ? Number(amount + 'e-400') : 0))
+
+/** Returns the first second, from now on, at which a report at the device's own limit fits.
+ * @param {BudgetEntry[]} entries @param {Limits} limits @param {number} nowS */
+export const nextFitS = (entries, limits, nowS) =>
+  firstFit(entries, limits, nowS, limits.epsilonPerReport, limits.deltaPerReport)
+
+/** @param {BudgetEntry[]} entries @param {Limits} limits @param {number} nowS */
+function left(entries, limits, nowS) {
+  const [epsilon, delta] = sums(entries, limits, nowS)
+  return [decimal(limits.epsilonPerPeriod) - epsilon, decimal(limits.deltaPerPeriod) - delta]
+}
+
+/** Now, or when enough old entries have left the period. Within its own limits a report fits then.
+ * @param {BudgetEntry[]} entries @param {Limits} limits @param {number} nowS
+ * @param {number} epsilon @param {number} delta @returns {number} */
+function firstFit(entries, limits, nowS, epsilon, delta) {
+  const times = entries.map((old) => Math.max(nowS, old.at_s + limits.periodS))
+  const found = [nowS, ...times].find((atS) => {
+    const [most, mostDelta] = left(entries, limits, atS)
+    return decimal(epsilon) <= most && decimal(delta) <= mostDelta
+  })
+  return /** @type {number} */ (found)
+}
+
 /** @typedef {{code: string, detail: string, freeAtS?: number}} Refusal */
 
 /** Returns why the entry's window or time does not follow the last entry's; null if it does.
@@ -99,19 +134,14 @@ export function checkFollows(entries, entry) {
 /** Returns why this entry may not be added now; null if it may.
  * @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {Refusal | null} */
 export function checkEntry(entries, entry, limits) {
-  /** @param {number} atS */
-  const fits = (atS) => {
-    const [epsilon, delta] = sums(entries, limits, atS)
-    return (
-      epsilon + decimal(entry.epsilon) <= decimal(limits.epsilonPerPeriod) &&
-      delta + decimal(entry.delta) <= decimal(limits.deltaPerPeriod)
-    )
-  }
   const refusal = checkFollows(entries, entry)
-  if (refusal || fits(entry.at_s)) return refusal
-  const times = entries.map((old) => Math.max(entry.at_s, old.at_s + limits.periodS))
-  const freeAtS = times.find(fits)
-  return { code: 'limit reached', detail: `the next report fits at ${freeAtS}`, freeAtS }
+  if (refusal) return refusal
+  const freeAtS = firstFit(entries, limits, entry.at_s, entry.epsilon, entry.delta)
+  if (freeAtS === entry.at_s) return null
+  const detail =
+    `reports must stay within epsilonPerPeriod ${limits.epsilonPerPeriod} and deltaPerPeriod ` +
+    `${limits.deltaPerPeriod} in ${limits.periodS} s; the next fits at ${freeAtS}`
+  return { code: 'limit reached', detail, freeAtS }
 }
 
 /** @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {BudgetEntry[]} */

@@ -3,12 +3,20 @@
 import { addEntry, checkEntry, checkedLimits, checkFollows, totalSpent } from './budget.js'
 import { cellsOf, idOf, readHeadList } from './document.js'
 import { fits, normalise, NORMALISATION } from './normalise.js'
+import {
+  describeAnswers,
+  finishLast,
+  noteSubmission,
+  sentDocument,
+  withoutAnswers,
+} from './sent-log.js'
 import { below, makeReport, randomizerFor, shuffled, systemDice } from './randomizers.js'
 
 /** @typedef {import('./budget.js').BudgetEntry} BudgetEntry */
 /** @typedef {import('./budget.js').GivenLimits} GivenLimits */
 /** @typedef {import('./budget.js').Limits} Limits */
 /** @typedef {import('./budget.js').Mode} Mode */
+/** @typedef {import('./budget.js').Submission} Submission */
 /** @typedef {import('./document.js').HeadList} HeadList */
 /** @typedef {import('./stores.js').Store} Store */
 /** @typedef {import('./stores.js').TimedRecord} TimedRecord */
@@ -22,7 +30,8 @@ import { below, makeReport, randomizerFor, shuffled, systemDice } from './random
  * @typedef {{code: ResultCode, epoch: number | null, nextCallAtS: number, detail: string,
  *   freeAtS?: number}} Outcome */
 /** @typedef {{mode: Mode, epoch: number, subject: string, window_start_s: number,
- *   window_end_s: number, records: number, send_at_s: number, until_s: number}} ScheduledSend */
+ *   window_end_s: number, records: number, send_at_s: number, until_s: number, epsilon: number,
+ *   delta: number, listed: number}} ScheduledSend */
 /** @typedef {{mode: Mode, epoch: number, body: string, until_s: number}} PendingSubmission */
 /** @typedef {{version: 2, revision: number, cohorts: number, cohort: number,
  *   budget_entries: BudgetEntry[], scheduled_send: ScheduledSend | null,
@@ -115,13 +124,16 @@ export class Device {
     }
   }
 
-  /** Remove all raw records, and opt-in records not yet sent. What was spent stays spent.
+  /** Remove all raw records, opt-in records not yet sent, and the text of answers that were sent.
+   * What was spent stays spent.
    * @returns {Promise<Outcome>} */
   forget() {
     return this.#caught(async () => {
       const loaded = await this.#load(true)
-      const changes = loaded.state.pending?.mode === 'opt-in' ? { pending: null } : {}
-      await this.#commit(loaded, changes, Infinity)
+      const { pending, budget_entries = [] } = loaded.state
+      const kept = { budget_entries: budget_entries.map(withoutAnswers) }
+      const changes = pending?.mode === 'opt-in' ? dropped(kept, 'dropped', null) : kept
+      await this.#commit(loaded, budget_entries.length ? changes : {}, Infinity)
       return this.#outcome('nothing new', null, 'forgotten', this.#now())
     })
   }
@@ -141,6 +153,16 @@ export class Device {
         waitingUntilS: state.scheduled_send?.send_at_s ?? null,
         unsentEpoch: state.pending?.epoch ?? null,
       }
+    })
+  }
+
+  /** What this device sent, what it can reveal at most, what is left and what follows; offline.
+   * `document` is for a file, too. */
+  async sentLog() {
+    return this.#caught(async () => {
+      const { state } = await this.#load()
+      const document = sentDocument(state, this.#limits, this.#now())
+      return { code: /** @type {const} */ ('sent log'), document }
     })
   }
 
@@ -292,7 +314,8 @@ export class Device {
     // Who no longer opts in sends nothing as it is, not even what was chosen before.
     const withdrawn = state.pending?.mode === 'opt-in' && mode === 'report'
     if (withdrawn || records.some(([at]) => at < oldest)) {
-      loaded = await this.#commit(loaded, withdrawn ? { pending: null } : {}, oldest)
+      const changes = withdrawn ? dropped(state, 'dropped', this.#now()) : {}
+      loaded = await this.#commit(loaded, changes, oldest)
     }
     if (loaded.state.pending) return this.#deliver(loaded, loaded.state.pending)
     const { scheduled_send } = loaded.state
@@ -338,7 +361,17 @@ export class Device {
     const body = makeReport(id, held, document.randomizer, cells, randomizer(cells), this.#dice)
     /** @type {PendingSubmission} */
     const pending = { mode: 'report', epoch, body, until_s: document.reports_until_s }
-    return this.#spend(loaded, entry, pending, document.window_end_s)
+    /** @type {Submission} */
+    const submission = {
+      randomizer: document.randomizer.name,
+      listed: document.listed,
+      cells: cells.size,
+      answers: describeAnswers(JSON.parse(body).answers, document),
+      searches: 0,
+      result: 'pending',
+      finished_at_s: null,
+    }
+    return this.#spend(loaded, { ...entry, submission }, pending, document.window_end_s)
   }
 
   /** The one place where budget is spent: budget entry and bytes are durable before anything is sent.
@@ -346,7 +379,8 @@ export class Device {
    * @param {number} forgetS @returns {Promise<Outcome>} */
   async #spend(loaded, entry, pending, forgetS) {
     const forget_before_s = Math.max(loaded.state.forget_before_s, forgetS)
-    const budget_entries = addEntry(loaded.state.budget_entries, entry, this.#limits)
+    const added = addEntry(loaded.state.budget_entries, entry, this.#limits)
+    const budget_entries = noteSubmission(added, /** @type {Submission} */ (entry.submission))
     const changes = { budget_entries, pending, scheduled_send: null, forget_before_s }
     const safe = await this.#commit(loaded, changes, forget_before_s)
     return this.#deliver(safe, pending)
@@ -415,6 +449,9 @@ export class Device {
       records: document.randomizer.answers,
       send_at_s: missed?.subject === id ? missed.send_at_s : startS + below(this.#dice, span),
       until_s: untilS,
+      epsilon: document.randomizer.epsilon,
+      delta: document.randomizer.delta,
+      listed: document.listed,
     }
     await this.#commit(loaded, { scheduled_send })
     return scheduled_send
@@ -468,6 +505,7 @@ export class Device {
       at_s,
       epsilon,
       delta,
+      submission: null,
     }
   }
 
@@ -504,7 +542,17 @@ export class Device {
       body: JSON.stringify(entries),
       until_s: Math.min(until_s, startS + this.#limits.keepRecordsS),
     }
-    return this.#spend(loaded, entry, pending, Math.min(window_end_s, nowS + 1))
+    /** @type {Submission} */
+    const submission = {
+      randomizer: '',
+      listed: 0,
+      cells: 0,
+      answers: null,
+      searches: drawn.length && chosen.length,
+      result: 'pending',
+      finished_at_s: null,
+    }
+    return this.#spend(loaded, { ...entry, submission }, pending, Math.min(window_end_s, nowS + 1))
   }
 
   /** @param {boolean} atOnce @returns {Promise<ScheduledSend>} */
@@ -553,6 +601,9 @@ export class Device {
       records: records_per_user,
       send_at_s: startS + below(this.#dice, span),
       until_s: optin_until_s,
+      epsilon: 0,
+      delta: 0,
+      listed: 0,
     }
     await this.#commit(loaded, { scheduled_send })
     return scheduled_send
@@ -565,7 +616,7 @@ export class Device {
   async #deliver(loaded, { mode, epoch, body, until_s }) {
     const settled = async (/** @type {ResultCode} */ code, /** @type {string} */ detail) => {
       try {
-        await this.#commit(loaded, { pending: null })
+        await this.#commit(loaded, dropped(loaded.state, code, this.#now()))
       } catch {
         // The bytes stay and go out once more, unchanged: the server counts them once.
       }
@@ -593,6 +644,14 @@ export class Device {
     return this.#tryLater(epoch, answer)
   }
 }
+
+/** What changes when the bytes go, with what became of them.
+ * @param {{budget_entries: BudgetEntry[]}} state @param {string} result
+ * @param {number | null} nowS @returns {Partial<State>} */
+const dropped = ({ budget_entries }, result, nowS) => ({
+  pending: null,
+  budget_entries: finishLast(budget_entries, result, nowS),
+})
 
 /** @param {TimedRecord[]} records @param {number} startS @param {number} endS
  * @returns {[string, string][]} */

@@ -132,6 +132,16 @@ class Talker:
         self.steps.append({"do": "status", "now_s": now_s, "outcome": outcome})
         return outcome
 
+    def sent(self, now_s: int) -> dict[str, Any]:
+        """The document that the device shows its owner."""
+        self.now_s = now_s
+        try:
+            outcome = json.loads(self._client.sent_log().to_json())
+        except StateUnreadable:
+            outcome = {"code": "state unreadable"}
+        self.steps.append({"do": "sent", "now_s": now_s, "outcome": outcome})
+        return outcome  # type: ignore[no-any-return]
+
     def report(self, now_s: int, *answers: Answer, at_once: bool = False) -> str:
         """`maybe_report`, answered so; every answer must be asked for. Returns what it came to."""
         self.now_s = now_s

@@ -15,6 +15,7 @@ from tests.vectors.device import (
     documents,
     mechanisms,
     searches,
+    sent_logs,
     texts,
 )
 
@@ -29,6 +30,7 @@ FILES: Mapping[str, Callable[[], dict[str, object]]] = {
     "budget": budget_entries.vectors,
     "conversations": conversations.vectors,
     "search": searches.vectors,
+    "sent": sent_logs.vectors,
 }
 
 

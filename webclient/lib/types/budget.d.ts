@@ -10,6 +10,8 @@ export function checkEntry(entries: BudgetEntry[], entry: BudgetEntry, limits: L
 /** @param {BudgetEntry[]} entries @param {BudgetEntry} entry @param {Limits} limits @returns {BudgetEntry[]} */
 export function addEntry(entries: BudgetEntry[], entry: BudgetEntry, limits: Limits): BudgetEntry[];
 export function totalSpent(entries: BudgetEntry[], limits: Limits, nowS: number): number[];
+export function totalLeft(entries: BudgetEntry[], limits: Limits, nowS: number): number[];
+export function nextFitS(entries: BudgetEntry[], limits: Limits, nowS: number): number;
 export type Refusal = {
     code: string;
     detail: string;
@@ -48,4 +50,22 @@ export type BudgetEntry = {
     at_s: number;
     epsilon: number;
     delta: number;
+    submission: Submission | null;
+};
+/**
+ * A cell that an answer named: its number, query and URL; null is ⋆.
+ */
+export type SentCell = [number, string | null, string | null];
+/**
+ * What was sent for one window: the randomised answers, or how many searches unchanged. `result`
+ * is "pending", "dropped" or the code of the delivery.
+ */
+export type Submission = {
+    randomizer: string;
+    listed: number;
+    cells: number;
+    answers: SentCell[][] | null;
+    searches: number;
+    result: string;
+    finished_at_s: number | null;
 };

@@ -21,7 +21,8 @@ export class Device {
         code: "kept" | "text refused" | "storage refused";
         detail: string;
     }>;
-    /** Remove all raw records, and opt-in records not yet sent. What was spent stays spent.
+    /** Remove all raw records, opt-in records not yet sent, and the text of answers that were sent.
+     * What was spent stays spent.
      * @returns {Promise<Outcome>} */
     forget(): Promise<Outcome>;
     /** What is on the device and what was spent in the period that ends now. */
@@ -35,6 +36,54 @@ export class Device {
         waitingUntilS: number | null;
         unsentEpoch: number | null;
     }>;
+    /** What this device sent, what it can reveal at most, what is left and what follows; offline.
+     * `document` is for a file, too. */
+    sentLog(): Promise<Outcome | {
+        code: "sent log";
+        document: {
+            schema: string;
+            at_s: number;
+            limits: {
+                epsilon_per_report: number;
+                delta_per_report: number;
+                epsilon_per_period: number;
+                delta_per_period: number;
+                period_s: number;
+            };
+            spent: {
+                epsilon: number;
+                delta: number;
+            };
+            left: {
+                epsilon: number;
+                delta: number;
+            };
+            next_fit_s: number;
+            sent: {
+                answers: {
+                    cell: number;
+                    query: string | null;
+                    url: string | null;
+                }[][] | null;
+                randomizer: string;
+                listed: number;
+                cells: number;
+                searches: number;
+                result: string;
+                finished_at_s: number | null;
+                odds: number | null;
+                mode: import("./budget.js").Mode;
+                epoch: number;
+                subject: string;
+                window_start_s: number;
+                window_end_s: number;
+                at_s: number;
+                epsilon: number;
+                delta: number;
+            }[];
+            next: ScheduledSend | null;
+        };
+    }>;
     /** Do what is due, if anything. Call it at times that do not depend on searches. `atOnce` does
      * not wait for the scheduled time: for tests by hand.
      * @param {{atOnce?: boolean}} [how] @returns {Promise<Outcome>} */
@@ -47,6 +96,7 @@ export type BudgetEntry = import("./budget.js").BudgetEntry;
 export type GivenLimits = import("./budget.js").GivenLimits;
 export type Limits = import("./budget.js").Limits;
 export type Mode = import("./budget.js").Mode;
+export type Submission = import("./budget.js").Submission;
 export type HeadList = import("./document.js").HeadList;
 export type Store = import("./stores.js").Store;
 export type TimedRecord = import("./stores.js").TimedRecord;
@@ -75,6 +125,9 @@ export type ScheduledSend = {
     records: number;
     send_at_s: number;
     until_s: number;
+    epsilon: number;
+    delta: number;
+    listed: number;
 };
 export type PendingSubmission = {
     mode: Mode;

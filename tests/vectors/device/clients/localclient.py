@@ -187,6 +187,8 @@ class Life:
             core = self.core or self._made()
             if step["do"] == "record":
                 return str(core.record(step["query"], step["url"]).code)
+            if step["do"] == "sent":
+                return core.sent_log().to_document()
             if step["do"] == "status":
                 status = core.status()
                 names = ("records_held", "epsilon_spent", "delta_spent", "windows_answered")

@@ -127,6 +127,10 @@ const steps = {
     await device.forget()
     return null
   },
+  sent: async () => {
+    const { code, document } = await device.sentLog()
+    return document ?? { code }
+  },
   status: async () => {
     const { code, recordsHeld, epsilonSpent, deltaSpent, windowsAnswered } = await device.status()
     const spent = { epsilon_spent: epsilonSpent, delta_spent: deltaSpent }
