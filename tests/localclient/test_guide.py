@@ -24,7 +24,7 @@ def test_every_code_block_of_the_guide_runs(
     )
     (tmp_path / "estimates.json").write_bytes(publication().to_bytes())
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names: dict[str, object] = {}
     for block in blocks:
         code = block.replace("https://gateway.example", gateway.url)

@@ -9,6 +9,7 @@ import { FileStore as ShippedFileStore } from '../../webclient/lib/file-store.js
 import { FileStore } from '../../webclient/src/file-store.js'
 import { Device, MemoryStore, PublishedResult } from '../../webclient/src/index.js'
 import { vectors } from './support.mjs'
+import { noteSubmission } from '../../webclient/src/sent-log.js'
 import { camel, play } from './talking.mjs'
 
 const { chmod, mkdtemp, readdir, readFile, rm, stat, symlink, utimes, writeFile } = fs
@@ -425,4 +426,15 @@ test('without IndexedDB the outcome says so', async () => {
   const one = device(new shipped.IndexedDbStore())
   assert.equal((await one.maybeReport()).code, 'storage refused')
   assert.equal((await one.record('q', 'u')).code, 'storage refused')
+})
+
+test('the oldest answers go first when they are too large', () => {
+  const text = 'é'.repeat(Math.floor(((256 << 10) / 100 - 16) / 4))
+  const cells = Array.from({ length: 100 }, (_, i) => [i, text, text])
+  const submission = { randomizer: '', listed: 1, cells: 2, answers: [cells], searches: 0 }
+  const [kept] = noteSubmission([{ at_s: 0 }], submission)
+  assert.deepEqual(kept.submission, submission)
+  const [first, second] = noteSubmission([kept, { at_s: 1 }], submission)
+  assert.equal(first.submission.answers, null)
+  assert.deepEqual(second.submission, submission)
 })

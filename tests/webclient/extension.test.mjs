@@ -13,6 +13,12 @@ import {
 } from '../../webclient/extension/search-page.js'
 import { LIMITS, problemOf, sitesOf, TRIAL_LIMITS } from '../../webclient/extension/settings.js'
 import { placeFor, suggestionsFor } from '../../webclient/extension/suggestions.js'
+import {
+  answerInWords,
+  oddsInWords,
+  posteriorInWords,
+  resultInWords,
+} from '../../webclient/extension/sent-words.js'
 import { nextLook, resultIsDue } from '../../webclient/extension/timing.js'
 import {
   aboutShares,
@@ -304,4 +310,36 @@ test('every outcome has words, and durations are whole', () => {
   assert.equal(duration(86400), '1 day')
   assert.equal(duration(5400), '90 minutes')
   assert.equal(duration(61), '61 seconds')
+})
+
+test('bounds of what was sent are rounded up, so none is promised that does not hold', () => {
+  assert.deepEqual([4, 0.5, 20].map(oddsInWords), [
+    '55 to 1',
+    '1.7 to 1',
+    'more than 1 000 000 to 1',
+  ])
+  assert.deepEqual(
+    [4, 0.1, 20].map((e) => posteriorInWords(e)),
+    ['36 %', '1.2 %', 'almost 100 %'],
+  )
+  for (let epsilon = 0.001; epsilon < 13; epsilon *= 1.01) {
+    assert.ok(parseFloat(oddsInWords(epsilon)) >= Math.exp(epsilon), `${epsilon}`)
+  }
+})
+
+test('an answer "none" names no record: its first cells only fill it up', () => {
+  const entry = { randomizer: 'subset-or-none', listed: 9, cells: 10 }
+  const none = [
+    { cell: 0, query: 'a', url: 'b' },
+    { cell: 9, query: null, url: null },
+  ]
+  assert.deepEqual(answerInWords(entry, none).texts, [])
+  assert.match(answerInWords(entry, none).sentence, /None of the 9 listed records/)
+  const other = { ...entry, randomizer: 'subset-selection' }
+  assert.equal(answerInWords(other, none).texts.length, 2)
+})
+
+test('every result of a delivery has words', () => {
+  const all = ['pending', 'dropped', 'sent', 'nothing new', 'refused by server', 'expired']
+  for (const result of all) assert.ok(resultInWords(result).length > result.length, result)
 })
