@@ -7,7 +7,7 @@ if __name__ != "blendstream.localclient":
     )
 
 from blendstream.blender.values.errors import ParameterError
-from blendstream.localclient.dry_run import DryRun, dry_run
+from blendstream.localclient.dry_runs import DryRun, dry_run
 from blendstream.localclient.errors import (
     ClientRefused,
     ClockWrong,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blendstream.blender.values.errors import BlenderError, ParameterError
-from blendstream.localclient.dry_run import dry_run
+from blendstream.localclient.dry_runs import dry_run
 from blendstream.localclient.exchange import ResultCode
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import LocalClient, Status, forget

@@ -31,6 +31,7 @@ TOOLS = (
 FIRST_SERVICE = (
     "test_the_pages_commands_lead_to_a_published_epoch_and_an_accepted_record_and_report"
 )
+DRY_RUN = "test_the_pages_command_and_code_show_what_would_be_sent"
 GUIDE = "test_the_guide_of_the_client_works_as_printed_against_the_demo"
 PRACTICE = "test_on_three_brokers_and_sentinel_the_doctor_has_nothing_to_fix_and_a_node_may_go"
 HANGING = "test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_lost_draw"
@@ -68,6 +69,10 @@ SHOWN_BY = {
         ),
         FIRST_SERVICE,
     ),
+    "integrating.md": {
+        "localclient report --dry-run": DRY_RUN,
+        "python tests/vectors/device/play.py": "test_every_client_passes_every_vector",
+    },
     "localclient.md": dict.fromkeys(
         (
             "export GATEWAY=",
@@ -148,6 +153,7 @@ CODE_RUN_BY = {
     "change-and-restore.md": {
         "python": "test_the_operators_python_says_how_many_records_to_ask_for"
     },
+    "integrating.md": {"python": DRY_RUN},
     "localclient.md": {"python": "test_every_code_block_of_the_guide_runs"},
     "paper.md": {"python": "test_the_librarys_example_runs_and_says_what_it_should"},
     "reading-results.md": {"python": "test_the_pages_code_and_every_call_in_its_table_run"},

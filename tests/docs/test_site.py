@@ -1,5 +1,6 @@
 """`make docs` makes a site of the pages: every link leads somewhere, and nothing is fetched."""
 
+import html
 import os
 import re
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from blendstream import localclient
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -46,6 +49,17 @@ def test_the_first_page_leads_to_every_other():
     pages = {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"index.md"}
 
     assert sorted(page for page in pages if f"]({page})" not in first) == []
+
+
+def test_the_reference_has_every_public_name_with_types_and_descriptions(site):
+    """It is generated: a name without a docstring, or lost by a move, would go unnoticed."""
+    page = (site / "reference.html").read_text()
+    names = [f"localclient.{name}" for name in localclient.__all__ if name != "ParameterError"]
+
+    assert [n for n in (*names, "Results") if f'id="blendstream.{n}"' not in page] == []
+    text = html.unescape(re.sub(r"<[^>]+>", "", page))
+    assert "max_answers: int = 4" in text
+    assert "m_C that a server may ask for" in text  # a comment above the field
 
 
 def test_no_page_loads_anything_from_another_host(site):

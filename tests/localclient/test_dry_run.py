@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,8 @@ from tests.localclient.support import (
     limits,
 )
 from tests.localclient.test_reporting import searching
+
+ROOT = Path(__file__).parents[2]
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -122,3 +127,26 @@ def test_a_device_that_does_not_exist_yet_is_not_made(
     assert "Dry run: nothing is sent or spent" in said
     assert "would end with nothing new: no head list has been published yet." in said
     assert not folder.exists()
+
+
+def test_the_pages_command_and_code_show_what_would_be_sent(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/integrating.md prints them, with the real clock and generator."""
+    now_s = int(time.time())
+    window = {"window_start_s": now_s - 7_200, "window_end_s": now_s - 60}
+    gateway.show(head_list(**window, reports_until_s=now_s + 7_200))
+    page = (ROOT / "docs" / "integrating.md").read_text()
+    command, shown = re.findall(r"```(?:sh)?\n(.*?)```", page, re.DOTALL)[:2]
+    words = shlex.split(command.replace("$GATEWAY", gateway.url).replace("\\\n", ""))
+    assert words.pop(0) == "localclient"
+
+    assert main([*words, "--folder", str(tmp_path / "device")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    begin = [re.match(r'  {"answers"|[^/0-9]+', line) for line in shown.splitlines()]
+    assert all(start and line.startswith(start[0]) for start, line in zip(begin, said, strict=True))
+
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(code.replace("https://gateway.example", gateway.url))
+    assert "/v1/reports" in capsys.readouterr().out
+    assert gateway.posted == []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blendstream.localclient.exchange import DeviceRequest, Outcome, Response
+from blendstream.localclient.exchange import DeviceRequest, Outcome, Response, ResultCode
 from blendstream.localclient.files import KEPT, Files
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.local_client import _REAL, LocalClient, _Parts
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = ["DryRun", "dry_run"]
+
+#: Ends an exchange before its POST.
+_STOPPED = Outcome(ResultCode.WAITING, None, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def dry_run(
 
     parts = _parts._replace(files=_CopiedFiles)
     client = LocalClient(server, folder, limits, opt_in=opt_in, http=http, _parts=parts)
-    store, asked = client._context.store, list[str]()
+    store, asked, posts = client._context.store, list[str](), list[DeviceRequest]()
     with store.locked() as state:
         entries_before = len(state.budget_entries)
     exchange = client._exchange(at_once=True)
@@ -76,37 +79,29 @@ def dry_run(
 
     def advance(response: Response | None) -> DeviceRequest | Outcome:
         step = client._advance(exchange, response)
+        if isinstance(step, DeviceRequest) and step.method != "GET":
+            posts.append(step)
+            return _STOPPED
         if isinstance(step, DeviceRequest):
-            if step.method != "GET":
-                raise _WouldPost(step)
             asked.append(step.path)
         return step
 
-    try:
-        return DryRun(tuple(asked), run_exchange(client._server, advance, http))
-    except _WouldPost as stopped:
-        post = stopped.request
+    outcome = run_exchange(client._server, advance, http)
+    if not posts:
+        return DryRun(tuple(asked), outcome)
     with store.locked() as state:
         entry, is_new = state.budget_entries[-1], len(state.budget_entries) > entries_before
     before = Store(_CopiedFiles(Path(folder)), limits.max_record_bytes)
     return DryRun(
         tuple(asked),
         None,
-        post.path,
-        (post.body or b"").decode(),
+        posts[0].path,
+        (posts[0].body or b"").decode(),
         entry.epoch,
         len(before.records(entry.window_start_s, entry.window_end_s)) if is_new else 0,
         entry.epsilon if is_new else 0.0,
         entry.delta if is_new else 0.0,
     )
-
-
-class _WouldPost(Exception):
-    """Ends an exchange before its POST."""
-
-    def __init__(self, request: DeviceRequest) -> None:
-        super().__init__(request.path)
-        self.request = request
 
 
 class _CopiedFiles(Files):
