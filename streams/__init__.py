@@ -1,4 +1,4 @@
-"""What travels and where it rests: topics, wire records, settings, tables, releases, metrics."""
+"""Shared infrastructure: Kafka topics, wire formats, settings, Redis tables, release log."""
 
 if __name__ != "blendstream.streams":
     raise ImportError(

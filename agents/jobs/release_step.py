@@ -131,7 +131,7 @@ async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) 
     kind = release.kind
     await record_abandonment(context, release)
 
-    # Read first: a fenced session aborts open transactions of its kind, so reading starts none.
+    # A look first: a fenced session aborts its kind's open transactions, so none starts to look.
     counts = context.counts(release.stem, kind)
     log_state = await context.read_log()
     if isinstance(release.next_move(log_state, await counts.positions(), context.now_ms()), Wait):

@@ -1,10 +1,11 @@
-"""What was released, at what ε, once and for good: the release log and what it says.
+"""The release log: the Kafka topic that decides what was released, and at what ε.
 
-parameters   what is fixed for an epoch when it opens
-entries      the small entries, one JSON object each
-documents    whole documents, compressed and split over records of one transaction
-log state    the state of every epoch and of the ledger, folded from the entries
-log          the topic itself: fence, read to the end, draw, commit, in that order
+entries        the small entries, one JSON object each
+documents      whole documents, compressed and split over the records of one transaction
+epoch_state    the state of every epoch and of the ledger, folded from the entries
+reader         how every process reads the log
+log            how jobs write to it: fence, read, draw, commit, in that order
+sealed_counts  the counts that a release is drawn from
 """
 
 __all__ = [

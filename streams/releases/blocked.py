@@ -1,16 +1,16 @@
-"""Whether an open transaction blocks the release log.
+"""Detection of an open transaction that blocks readers of the release log.
 
     offset      0 … 247 │ 248 …      readers of committed records stop at the last stable offset,
                         │            before the first record of an open transaction; they see no
                  stable │ open       later record either, committed or not
 
 A transaction is open for a moment while a job commits, and Kafka ends one that outlives its timeout
-(`jobs.transaction_timeout_s`). One that *hangs* it never ends, because no coordinator knows of it:
-readers stop there for ever, and nothing new is released. docs/runbook.md (ReleaseLogBlocked) says
-how it is ended.
+(`jobs.transaction_timeout_s`). A *hanging* transaction never ends, because no coordinator knows of
+it: readers stop there permanently, and nothing new is released. docs/runbook.md (ReleaseLogBlocked)
+has the steps by which an operator ends it.
 
-Promises: needs no memory of earlier looks. How long a transaction has been open is the age of the
-record at the last stable offset, by the broker's append time.
+Promises: stateless. The age of a transaction is that of the record at the last stable offset, by
+the broker's append time.
 
 Decision: docs/decisions/0053-a-transaction-that-hangs.md
 
@@ -27,28 +27,28 @@ from blendstream.streams.kafka.kafka_clients import KafkaInspector
 
 __all__ = ["OpenTransaction", "find_blocked", "find_open"]
 
-#: How long after its timeout Kafka may still take to end a transaction: it looks every 10 s.
+#: Time after its timeout within which Kafka aborts a transaction: it checks every 10 s.
 _CLEAN_UP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """The first transaction that keeps readers of committed records from the log's end."""
+    """The first open transaction, at which readers of committed records stop."""
 
     topic: str
     last_stable_offset: int
     end: int
     open_s: float
-    #: How long Kafka lets any transaction of this service be open.
+    #: Age after which Kafka should have ended any transaction of this service.
     limit_s: float
 
     @property
     def blocks(self) -> bool:
-        """True if it is more than a release that is being committed."""
+        """True if it is too old to be a release that is being committed."""
         return self.open_s > self.limit_s
 
     def sentence(self) -> str:
-        """One sentence for operators: both offsets, how long, what to do."""
+        """Describe it to operators: both offsets, its age, what to do."""
         return (
             f"readers of {self.topic} stop at offset {self.last_stable_offset}, and it ends at "
             f"{self.end}: a transaction has been open there for {self.open_s:.0f} s, and Kafka "
@@ -60,8 +60,8 @@ class OpenTransaction:
 async def find_open(
     log: KafkaInspector, topic: str, transaction_timeout_s: float
 ) -> OpenTransaction | None:
-    """The transaction that readers wait for now; `None` when they reach the log's end."""
-    # In this order: what is written between two questions is not taken for something open.
+    """Find the transaction that readers wait for now; `None` when they reach the log's end."""
+    # In this order, records appended between the two requests do not look like an open transaction.
     end = (await log.ends(topic, [0]))[0]
     stable = await log.last_stable_offset(topic, 0)
     begun_ms = None if stable >= end else await log.append_ms(topic, 0, stable)
@@ -74,6 +74,6 @@ async def find_open(
 async def find_blocked(
     log: KafkaInspector, topic: str, transaction_timeout_s: float
 ) -> OpenTransaction | None:
-    """The transaction that blocks the log; `None` when none is open, or one is being committed."""
+    """Find the transaction that blocks the log; `None` if none is open or one is committing."""
     found = await find_open(log, topic, transaction_timeout_s)
     return found if found is not None and found.blocks else None

@@ -1,10 +1,10 @@
-"""What a failed send or commit to the release log means, by Kafka's error code.
+"""Translate Kafka's errors of a send or commit to the release log into what the job must do.
 
     Fenced          another job of this kind took over            the log decides
     CommitInDoubt   a crash or an outage                          the log decides
-    CommitRefused   anything else: it would be refused again      the epoch stops
+    CommitRefused   anything else: a retry would be refused too   the epoch stops
 
-Errors name the code only: Kafka's texts may quote records.
+Errors contain the code only: Kafka's messages may quote records.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 
 
 class Fenced(StoreUnavailable):
-    """Another job of this kind started a turn after ours, or ours took too long."""
+    """Another job of this kind opened a session after ours, or ours took too long."""
 
 
 class CommitInDoubt(StoreUnavailable):
-    """The broker may or may not have committed. Throw the draw away and read the log again."""
+    """The broker may or may not have committed. Discard the draw and read the log again."""
 
 
 class CommitRefused(BlenderError):
-    """The broker will never accept this release; the message has its code, never content."""
+    """The broker will never accept this release; the message contains its code, never content."""
 
 
 _FENCES = frozenset(
@@ -46,12 +46,12 @@ _FENCES = frozenset(
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
         KafkaError.TRANSACTION_COORDINATOR_FENCED,
-        # The broker ended a transaction that took too long, and knows the producer no more.
+        # The broker aborted a transaction that timed out, and has forgotten its producer.
         KafkaError.INVALID_TXN_STATE,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-#: What a crash or an outage of brokers, network or disk looks like from here.
+#: Codes by which a crash or an outage of brokers, network or disk appears to a client.
 OUTAGES = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -65,7 +65,7 @@ OUTAGES = frozenset(
         KafkaError._PURGE_INFLIGHT,
         KafkaError._STATE,
         KafkaError._DESTROY,
-        # The server's own unexpected error, seen when two jobs race. It does not say what was done.
+        # An unexpected error of the broker, observed when two jobs race. The outcome is unknown.
         KafkaError.UNKNOWN,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,
@@ -88,7 +88,7 @@ OUTAGES = frozenset(
 
 
 def failure_of(error: Any) -> BlenderError:
-    """What a failed send or commit means."""
+    """Return the exception for an error of a send or commit."""
     if error.code() in _FENCES:
         return Fenced(
             f"another job of this kind took over, or this one was too slow ({error.name()})"
@@ -96,22 +96,22 @@ def failure_of(error: Any) -> BlenderError:
     if error.code() in OUTAGES or error.retriable():
         return CommitInDoubt(f"Kafka may or may not have committed the release ({error.name()})")
     return CommitRefused(
-        f"Kafka refused a release for good ({error.name()}); the epoch stops, because a release "
-        "must not be drawn again until one is accepted. Correct the broker's limits or rights; the "
-        "next epoch continues by itself"
+        f"Kafka rejected a release permanently ({error.name()}); the epoch stops, because a "
+        "release must not be drawn again until one is accepted. Correct the broker's limits or "
+        "rights; the next epoch continues automatically"
     )
 
 
 @contextlib.contextmanager
 def translate_commit_errors() -> Iterator[None]:
-    """Around a send or a commit: an error of the client is raised as what it means."""
-    with _translated(failure_of, CommitInDoubt("the release could not be handed to Kafka")):
+    """Re-raise errors of a send or commit as `Fenced`, `CommitInDoubt` or `CommitRefused`."""
+    with _translated(failure_of, CommitInDoubt("the release could not be sent to Kafka")):
         yield
 
 
 @contextlib.contextmanager
 def opening() -> Iterator[None]:
-    """Around what only opens or reads the log: nothing was sent, so it is safe to try again."""
+    """Re-raise errors of opening or reading as `StoreUnavailable`: nothing was sent, so retry."""
     unknown = StoreUnavailable("the release log could not be opened")
     with _translated(
         lambda error: StoreUnavailable(f"the release log could not be opened ({error.name()})"),
@@ -127,11 +127,11 @@ def _translated(meaning: Callable[[Any], BlenderError], unknown: BlenderError) -
     except KafkaException as error:
         raise meaning(error.args[0]) from error
     except SystemError as error:
-        # The client logs a fatal error while it raises it, and Python then reports both in this
-        # way; what the client raised is the cause.
+        # The client logs a fatal error while raising it, and Python then reports both as a
+        # SystemError; the client's exception is its cause.
         cause = error.__cause__ or error.__context__
         if isinstance(cause, KafkaException):
             raise meaning(cause.args[0]) from error
         raise unknown from error
-    except BufferError as error:  # More is waiting than the client holds.
+    except BufferError as error:  # The client's queue is full.
         raise unknown from error

@@ -1,7 +1,7 @@
-"""Published documents on the compacted topics: the newest of each epoch, for readers at large.
+"""Published documents on compacted topics: the latest of each epoch, for any reader.
 
-Written from committed bytes of the release log, again whenever in doubt, so the same bytes come
-wherever and however often they are written. A document is compressed and split as in the log:
+Jobs write them from the committed bytes of the release log, and repeat the write when in doubt, so
+a document has the same bytes however often it is written. It is compressed and split as in the log:
 
     key      "41/0", "41/1", …      the epoch and the part's number
     value    the part
@@ -25,7 +25,7 @@ from blendstream.streams.tables.redis import Client, answered
 
 __all__ = ["PublishedMarks", "Publisher", "read_publications"]
 
-#: How much sooner than it was a document may seem to be written, by a clock that is off.
+#: Tolerance for documents whose append time is too early, by a wrong clock.
 _CLOCK_MS = 3_600_000
 
 
@@ -37,7 +37,7 @@ class Publisher:
         self._timeout_s = kafka.request_timeout_s
 
     async def publish(self, topic: str, epoch: int, data: bytes) -> None:
-        """Return when the brokers have all of it; safe to repeat."""
+        """Write a document and wait for the brokers' acknowledgement; idempotent."""
         await asyncio.to_thread(self._publish, topic, epoch, data)
 
     def _publish(self, topic: str, epoch: int, data: bytes) -> None:
@@ -47,8 +47,8 @@ class Publisher:
             ("bytes", str(document.size).encode()),
             ("parts", str(len(document.parts)).encode()),
         ]
-        # Not idempotent: a retry may write a part twice or late, and the same bytes stay under the
-        # same key. Getting a producer id would take the client half a second.
+        # Not an idempotent producer: a retry may write a part twice or late, which puts the same
+        # bytes under the same key. Getting a producer id would take the client half a second.
         producer = Producer(
             {**self._settings, "acks": "all", "linger.ms": 0,
              "message.timeout.ms": round(self._timeout_s * 1000)}
@@ -70,10 +70,10 @@ class Publisher:
 
 
 class PublishedMarks:
-    """Which documents were written to a topic, as far as Redis remembers.
+    """Redis's record of which documents were written to a topic.
 
-    A mark is set after the brokers have the document, so one that is there is true. One that Redis
-    lost only means that the same bytes are written again.
+    A mark is set after the brokers have the document, so an existing mark is true. If Redis loses
+    one, the job writes the same bytes again.
     """
 
     def __init__(self, client: Client, prefix: str, topic: str) -> None:
@@ -81,15 +81,16 @@ class PublishedMarks:
         self._key = f"{prefix}:published:{topic}"
 
     async def all(self) -> dict[int, str]:
+        """Return the ids of the written documents, by epoch."""
         found = await answered(self._client.hgetall(self._key))
         return {int(epoch): document_id.decode() for epoch, document_id in found.items()}
 
     async def add(self, epoch: int, document_id: str) -> None:
-        """The brokers have this document."""
+        """Note that the brokers have this document."""
         await answered(self._client.hset(self._key, str(epoch), document_id))
 
     async def drop(self, epochs: Sequence[int]) -> None:
-        """Forget these, which are not asked about again."""
+        """Delete the marks of these epochs."""
         if epochs:
             await answered(self._client.hdel(self._key, *map(str, epochs)))
 
@@ -97,11 +98,11 @@ class PublishedMarks:
 async def read_publications(
     kafka: KafkaSettings, topic: str, epochs: Collection[int] | None = None, since_ms: int = 0
 ) -> dict[int, bytes]:
-    """The documents that the topic holds whole, of these epochs or of all.
+    """Read the documents of these epochs, or of all, that the topic contains completely.
 
-    The topic keeps every epoch's for ever: of these only the wanted ones are kept in memory, and
-    reading fails only when nothing comes any more. What was written an hour or more before
-    `since_ms` is left out: clocks may be off.
+    The topic keeps every epoch's document permanently: only the requested ones are kept in memory,
+    and reading fails only when no more records arrive. Documents written an hour or more before
+    `since_ms` are left out; the hour allows for wrong clocks.
     """
     return await asyncio.to_thread(_read, kafka, topic, epochs, max(0, since_ms - _CLOCK_MS))
 
@@ -168,5 +169,5 @@ def _bounds(reader: Consumer, topic: str, since_ms: int, timeout_s: float) -> tu
     if bounds is None:
         raise StoreUnavailable("Kafka did not answer in time")
     begin, end = bounds
-    # No record is that young: Kafka answers with the end, or with no offset at all.
+    # If no record is that young, Kafka returns the end, or no offset.
     return (max(begin, since.offset) if since.offset >= 0 else end), end

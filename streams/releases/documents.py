@@ -1,10 +1,10 @@
-"""Documents in the release log: compressed, split over records of one transaction, all or none.
+"""Documents in the release log: compressed, and split over the records of one transaction.
 
-A document of any size becomes parts of at most `PART_BYTES`, because a broker takes no record
-much over 1 MB. The parts travel in the same transaction as the entry that names them, before it;
-a reader that sees the entry under read_committed can read every part.
+A document of any size becomes parts of at most `PART_BYTES`, because a broker accepts no record
+much over 1 MB. The parts precede the entry that names them, in the same transaction: a reader that
+sees the entry under `read_committed` can read every part.
 
-Promises: `join` returns exactly the bytes that `split` was given, or raises `StoreMismatch`.
+Promises: `join` returns exactly the bytes that were passed to `split`, or raises `StoreMismatch`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = [
     "split",
 ]
 
-#: Well under a broker's usual limit of 1 MB a record. Smaller means more records, larger risks
-#: a refusal by a broker with a tighter limit, after the noise was drawn.
+#: Well under a broker's usual limit of 1 MB per record. If smaller, there are more records; if
+#: larger, a broker with a tighter limit may refuse a release after its noise was drawn.
 PART_BYTES = 512 * 1024
-#: No published document may be larger. `MAX_LISTED_RECORDS` sees to it for head lists and
+#: Maximum size of a published document. `MAX_LISTED_RECORDS` ensures it for head lists and
 #: estimates before noise is drawn; a click graph is cut to its most common queries.
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document ready to be sent: what it is, and its parts."""
+    """A document ready to be sent: its name, id, size and parts."""
 
     name: str
     id: str
@@ -44,12 +44,13 @@ class StoredDocument:
     parts: tuple[bytes, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the reference to this document, for the entry that names it."""
         return {"name": self.name, "id": self.id, "bytes": self.size, "parts": len(self.parts)}
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentReference:
-    """Where a committed document lies: its parts have offsets in [first_offset, entry_offset)."""
+    """Location of a committed document: its parts are in [first_offset, entry_offset)."""
 
     name: str
     id: str
@@ -62,7 +63,7 @@ class DocumentReference:
     def from_json(
         cls, body: Mapping[str, Any], first_offset: int, entry_offset: int
     ) -> DocumentReference:
-        """Read what `StoredDocument.to_json` wrote."""
+        """Read a reference that `StoredDocument.to_json` wrote."""
         return cls(
             str(body["name"]), str(body["id"]), int(body["bytes"]), int(body["parts"]),
             first_offset, entry_offset,
@@ -70,19 +71,19 @@ class DocumentReference:
 
 
 def split(name: str, data: bytes) -> StoredDocument:
-    """Compress and cut; the id is the SHA-256 of the bytes before compression."""
-    packed = zlib.compress(data, 6)
-    cuts = range(0, len(packed), PART_BYTES)
+    """Compress a document and cut it; its id is the SHA-256 of the uncompressed bytes."""
+    compressed = zlib.compress(data, 6)
+    starts = range(0, len(compressed), PART_BYTES)
     return StoredDocument(
         name=name,
         id=hashlib.sha256(data).hexdigest(),
         size=len(data),
-        parts=tuple(packed[at : at + PART_BYTES] for at in cuts),
+        parts=tuple(compressed[start : start + PART_BYTES] for start in starts),
     )
 
 
 def join(reference: DocumentReference, parts: Iterable[bytes]) -> bytes:
-    """Put the parts together again and check them against their name."""
+    """Join and decompress the parts, and verify their number, size and hash."""
     found = list(parts)
     if len(found) != reference.parts:
         raise StoreMismatch(

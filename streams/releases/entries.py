@@ -1,20 +1,20 @@
-"""The small entries of the release log: what happened to which epoch, as one JSON object each.
+"""The entries of the release log, one JSON object each: what happened to an epoch.
 
-All entries of one commit travel in one record, a JSON array, after the documents they name: so
-readers take all of them or none, wherever a transaction ends. (Logs of version 0.1.0 have a record
-for each entry; both are read.) `streams.releases.epoch_state` folds them. Readers pass over fields
-and names that they do not know.
+All entries of one commit are in one record, a JSON array, after the documents that they name, so
+readers see all of them or none, wherever a transaction ends. (Logs of version 0.1.0 have a record
+per entry; readers accept both.) `streams.releases.epoch_state` folds them. Readers skip fields and
+names that they do not know.
 
-    turn                every kind   a random id, first in each record; alone it only proves that
-                                     its writer reached the leader, and shows up to where it reads
+    fence               every kind   a random id, first in each record; alone it only proves that
+                                     its writer reached the leader, and marks up to where it reads
     epoch_opened        keeper       parameters and charge; from here on the epoch runs to its end
     records_sealed      keeper       the end offset of every opt-in partition, taken after grace
     head_list_released  head-lists   the head list and the opt-in estimates, as documents
     reports_sealed      keeper       the end offset of every report partition
     estimate_released   estimates    the publication; or by head-lists, when there is nothing to ask
-    click_graph_released click-graphs  the graph document of the epoch's graph share
-    epoch_abandoned     operator     given up, with the reason; nothing more is released for it; or
-                                     by head-lists or estimates, when the release failed for good
+    click_graph_released click-graphs  the graph document of the epoch's graph subgroup
+    epoch_abandoned     operator     abandoned, with the reason; nothing more is released for it; or
+                                     by head-lists or estimates, when the release failed permanently
     service_paused      keeper       the period's budget is spent: from when, until when, why
     log_trimmed         keeper       offsets below which raw records were removed on purpose
     checkpoint          keeper       the ledger so far, and from where a reader needs to start
@@ -67,7 +67,7 @@ Entry = dict[str, Any]
 
 
 class Kind(enum.StrEnum):
-    """Who writes to the log. Each has one lease and one transactional id."""
+    """Kinds of writer to the log. Each has one lease and one transactional id."""
 
     KEEPER = "keeper"
     HEAD_LISTS = "head-lists"
@@ -77,7 +77,7 @@ class Kind(enum.StrEnum):
 
 
 class EpochOutcome(enum.StrEnum):
-    """How complete a publication is."""
+    """Completeness of a publication."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -85,7 +85,7 @@ class EpochOutcome(enum.StrEnum):
 
 
 class IncompleteReason(enum.StrEnum):
-    """Why a publication is empty or incomplete."""
+    """Reason for an empty or incomplete publication."""
 
     TOO_FEW_OPTIN_USERS = "too_few_optin_users"
     EMPTY_HEAD_LIST = "empty_head_list"
@@ -100,17 +100,17 @@ class IncompleteReason(enum.StrEnum):
 
 
 def epoch_opened(parameters: EpochParameters) -> Entry:
-    """The epoch exists, with these parameters and this charge."""
+    """Make the entry that opens an epoch with these parameters and this charge."""
     return {"entry": "epoch_opened", "epoch": parameters.epoch, **parameters.to_json()}
 
 
 def records_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
-    """Opt-in records at or beyond these offsets are late."""
+    """Make the entry that seals an epoch's opt-in records: at or beyond these offsets is late."""
     return {"entry": "records_sealed", "epoch": epoch, "bounds": list(bounds)}
 
 
 def reports_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
-    """Reports at or beyond these offsets are late."""
+    """Make the entry that seals an epoch's reports: at or beyond these offsets is late."""
     return {"entry": "reports_sealed", "epoch": epoch, "bounds": list(bounds)}
 
 
@@ -125,7 +125,7 @@ def head_list_released(
     reports_until_ms: int,
     reasons: Sequence[IncompleteReason],
 ) -> Entry:
-    """The head list is out; the first document is the head list itself."""
+    """Make the entry that releases a head list, which is the first document."""
     return {
         "entry": "head_list_released",
         "epoch": epoch,
@@ -143,7 +143,7 @@ def head_list_released(
 def estimate_released(
     epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[IncompleteReason]
 ) -> Entry:
-    """The epoch is published; its raw data ends here."""
+    """Make the entry that publishes an epoch's estimates; its raw data is then deleted."""
     return {
         "entry": "estimate_released",
         "epoch": epoch,
@@ -156,7 +156,7 @@ def estimate_released(
 def click_graph_released(
     epoch: int, document: StoredDocument, outcome: EpochOutcome, reasons: Sequence[IncompleteReason]
 ) -> Entry:
-    """The click graph of the epoch's graph share is out."""
+    """Make the entry that releases the click graph of the epoch's graph subgroup."""
     return {
         "entry": "click_graph_released",
         "epoch": epoch,
@@ -167,14 +167,14 @@ def click_graph_released(
 
 
 def epoch_abandoned(epoch: int, reason: str) -> Entry:
-    """Nothing more is released for this epoch. What was charged stays charged."""
-    # An operator's terminal may hand over bytes that are no text.
+    """Make the entry that abandons an epoch: it releases nothing more, and its charge stays."""
+    # An operator's terminal may pass bytes that are not text.
     text = reason.encode(errors="replace").decode()[:MAX_REASON_CHARACTERS]
     return {"entry": "epoch_abandoned", "epoch": epoch, "reason": text}
 
 
 def service_paused(epoch: int, from_ms: int, resumes_at_ms: int, reason: str) -> Entry:
-    """No window is open from `from_ms` until `resumes_at_ms`; `epoch` will be the first then."""
+    """Make the entry that pauses the service until `resumes_at_ms`, when `epoch` opens."""
     return {
         "entry": "service_paused",
         "epoch": epoch,
@@ -185,7 +185,7 @@ def service_paused(epoch: int, from_ms: int, resumes_at_ms: int, reason: str) ->
 
 
 def log_trimmed(topic: str, version: int, bounds: Sequence[int]) -> Entry:
-    """Raw records below these offsets of a topic's version were removed after their release."""
+    """Make the entry that notes the removal of raw records below these offsets."""
     return {
         "entry": "log_trimmed",
         "topic": topic,
@@ -195,22 +195,22 @@ def log_trimmed(topic: str, version: int, bounds: Sequence[int]) -> Entry:
 
 
 def checkpoint(ledger: Ledger, from_offset: int) -> Entry:
-    """A reader that starts at `from_offset` with this ledger knows all that still matters."""
+    """Make the entry of a checkpoint: readers may start at `from_offset` with this ledger."""
     return {"entry": "checkpoint", "ledger": ledger.to_json(), "from_offset": from_offset}
 
 
 def fence(fence_id: str, kind: Kind) -> Entry:
-    """Whose turn it is. No two records of the log have the same id and the same other entries."""
+    """Make the entry that identifies one record: no two have the same id and other entries."""
     return {"entry": "fence", "id": fence_id, "kind": kind.value}
 
 
 def encode(together: Sequence[Mapping[str, Any]]) -> bytes:
-    """The one record of a commit."""
+    """Encode the entries of one commit as one record."""
     return canonical_json(list(together))
 
 
 def decode(value: bytes) -> list[Entry]:
-    """The entries in a record; `StoreMismatch` when it holds anything else."""
+    """Decode the entries of a record; raise `StoreMismatch` when it contains anything else."""
     try:
         body = json.loads(value)
     except (ValueError, RecursionError):
@@ -225,9 +225,10 @@ def decode(value: bytes) -> list[Entry]:
 
 
 def of_record(key: bytes | None, value: bytes | None) -> list[Entry]:
-    """The entries of any committed record: none where it is a part of a document."""
+    """Return the entries of any committed record: none for a part of a document."""
     return decode(value) if key == ENTRY_KEY and value is not None else []
 
 
 def part_key(document_id: str, number: int) -> bytes:
+    """Return the Kafka key of one part of a document."""
     return PART_PREFIX + f"{document_id} {number}".encode()

@@ -1,7 +1,7 @@
-"""What the release log says of one epoch, and how entries of that epoch are judged by it.
+"""The state of one epoch in the release log, and the limits it sets for entries of that epoch.
 
-Times are milliseconds since 1970 by the brokers' clocks; bounds list one offset for each partition.
-`streams.releases.epoch_state` folds the log into these and hands them on: import them from there.
+Times are milliseconds since 1970 by the brokers' clocks; bounds list one offset per partition.
+`streams.releases.epoch_state` folds the log into these types; import them from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class Stage(enum.StrEnum):
-    """How far an epoch has come, in order."""
+    """Stages of an epoch, in order."""
 
     COLLECTING = "collecting"
     SEALED = "sealed"
@@ -44,13 +44,13 @@ class Stage(enum.StrEnum):
 
     @property
     def over(self) -> bool:
-        """Nothing more happens."""
+        """True if the epoch has ended: nothing more is released for it."""
         return self in (Stage.PUBLISHED, Stage.ABANDONED)
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """End offsets of all partitions, and when they were committed."""
+    """End offsets of all partitions, and the time of their commit."""
 
     bounds: tuple[Offset, ...]
     at_ms: int
@@ -58,14 +58,14 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class HeadListRelease:
-    """A released head list: its documents, what a report on it looks like, and until when."""
+    """A released head list: its documents, and the form and deadline of reports on it."""
 
     head_list: DocumentReference
     optin: DocumentReference
     cells: Count
     cells_per_answer: Count
     answers: Count
-    #: ⋆, the last cell, may only be answered with the first cells, which fill the answer up.
+    #: ⋆, the last cell, may appear in an answer only with the first cells, which complete it.
     wildcard_alone: bool
     reports_until_ms: int
     reasons: tuple[IncompleteReason, ...]
@@ -73,13 +73,13 @@ class HeadListRelease:
 
     @property
     def cells_per_report(self) -> int:
-        """w cells in each of m_C answers."""
+        """Number of cells in a report: w in each of m_C answers."""
         return self.cells_per_answer * self.answers
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedDocument:
-    """A released document with how complete it is and why not."""
+    """A released document, its completeness, and the reasons if it is incomplete."""
 
     document: DocumentReference
     outcome: EpochOutcome
@@ -89,7 +89,7 @@ class ReleasedDocument:
 
 @dataclass(frozen=True, slots=True)
 class EpochState:
-    """All that the log says about one epoch."""
+    """The state of one epoch, as folded from the log."""
 
     parameters: EpochParameters
     opened_offset: int
@@ -104,11 +104,12 @@ class EpochState:
 
     @property
     def epoch(self) -> int:
+        """Number of the epoch."""
         return self.parameters.epoch
 
     @property
     def stage(self) -> Stage:
-        """The furthest step taken."""
+        """The last step taken."""
         if self.abandoned is not None:
             return Stage.ABANDONED
         if self.estimates is not None:
@@ -121,7 +122,7 @@ class EpochState:
 
     @property
     def graph_due(self) -> bool:
-        """Whether this epoch still owes a click graph: it comes before the head list or never."""
+        """True if this epoch still lacks a click graph, which precedes the head list or is void."""
         return (
             self.parameters.plan.click_graph is not None
             and self.click_graph is None
@@ -129,11 +130,11 @@ class EpochState:
         )
 
     def released(self, stem: InputStream) -> bool:
-        """Whether the epoch's counts of this stem are no longer needed; more entries are late."""
+        """Return True if this stream's counts are no longer needed; further entries are late."""
         return self.stage.over or (stem is InputStream.OPTIN_RECORDS and self.head_list is not None)
 
     def late_from_ms(self, stem: InputStream) -> int | None:
-        """Append times at or after this are late; None while there is no list to report on."""
+        """Return the append time from which entries are late; None before there is a head list."""
         if stem is InputStream.OPTIN_RECORDS:
             return self.parameters.window_end_ms + self.parameters.plan.grace_ms
         if self.head_list is None:
@@ -141,16 +142,16 @@ class EpochState:
         return self.head_list.reports_until_ms + self.parameters.plan.grace_ms
 
     def early_before_ms(self, stem: InputStream) -> int:
-        """Append times before this are early.
+        """Return the append time before which entries are early.
 
-        A report cannot be: the id of its head list is a hash of noise that no one could foresee.
+        A report cannot be early: its head list's id is a hash of noise that no one can predict.
         """
         if stem is InputStream.CLIENT_REPORTS:
             return 0
         return self.parameters.window_start_ms - self.parameters.plan.skew_ms
 
     def beyond_seal(self, stem: InputStream, partition: int, offset: int) -> bool:
-        """Whether an offset lies at or beyond what was sealed for its partition."""
+        """Return True if an offset is at or beyond the sealed bound of its partition."""
         seal = self.records_sealed if stem is InputStream.OPTIN_RECORDS else self.reports_sealed
         return seal is not None and (
             partition >= len(seal.bounds) or offset >= seal.bounds[partition]
@@ -159,7 +160,7 @@ class EpochState:
 
 @dataclass(frozen=True, slots=True)
 class PauseNotice:
-    """Why no window is open, and when the next one begins, as epoch `epoch`."""
+    """The reason that no window is open, and when the next one begins, as epoch `epoch`."""
 
     epoch: int
     from_ms: int
@@ -168,9 +169,9 @@ class PauseNotice:
 
     @property
     def resumes_s(self) -> int:
-        """When, in seconds, as readers are told."""
+        """Start of the next window in seconds, as published."""
         return self.resumes_at_ms // 1000
 
     def holds_at(self, now_ms: float) -> bool:
-        """Whether the pause is in force at this moment."""
+        """Return True if the pause is in force at this time."""
         return self.from_ms <= now_ms < self.resumes_at_ms

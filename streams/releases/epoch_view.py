@@ -1,10 +1,9 @@
-"""One epoch as readers see it: the public API, and operators who list epochs.
+"""The public view of one epoch, for the API and for operators who list epochs.
 
-`EpochState` is what the log says, for processes that act on it; `EpochView` is the part of it that
-everyone may see, with times in seconds. Devices read `streams.wire.submissions.CollectingEpoch`,
-which the API makes of it.
+`EpochState` has the full state, for processes that act on it; `EpochView` has the public part, with
+times in seconds. The API makes `streams.wire.submissions.CollectingEpoch` of it, for devices.
 
-Promises: states, times and published reasons; nothing counted.
+Promises: states, times and published reasons; no counts.
 """
 
 from __future__ import annotations
@@ -23,33 +22,34 @@ EpochNumber = Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
 
 
 class EpochView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One epoch as the world may see it: its state and times, nothing counted."""
+    """Public state and times of one epoch; no counts."""
 
     epoch: EpochNumber
     state: str
     window_start_s: int
     window_end_s: int
-    #: Opt-in records of the window are taken until then.
+    #: Opt-in records of the window are accepted until then.
     optin_until_s: int
-    #: Most records an opt-in user counts with (m_O).
+    #: Maximum number of records counted per opt-in user (m_O).
     records_per_user: int
-    #: Users and devices take turns in this many cohorts (R); the epoch admits cohort epoch mod R.
+    #: Number of cohorts of users and devices (R); the epoch admits cohort number epoch mod R.
     cohorts: int
     head_list: str | None = None
-    #: Reports on the head list are taken until then.
+    #: Reports on the head list are accepted until then.
     reports_until_s: int | None = None
     outcome: str | None = None
     reasons: tuple[str, ...] = ()
-    #: Why the epoch was abandoned, in the operator's or the job's words; no more is released.
+    #: Reason of the operator or the job that abandoned the epoch; no more is released.
     abandoned: str | None = None
-    #: R of the opt-in users, where it is not that of the devices.
+    #: R of the opt-in users, if it differs from that of the devices.
     optin_cohorts: int | None = None
-    #: The first epoch of the budget period that this one belongs to, and how many it has.
+    #: First epoch of this epoch's budget period, and the period's number of epochs.
     period_first_epoch: EpochNumber | None = None
     period_epochs: int | None = None
 
     @classmethod
     def of(cls, state: EpochState) -> EpochView:
+        """Make the view of an epoch's state."""
         parameters, plan = state.parameters, state.parameters.plan
         head_list, estimates, period = state.head_list, state.estimates, parameters.period
         return cls(

@@ -1,13 +1,13 @@
-"""The filtered estimate of an epoch, from its published documents and those before it.
+"""The filtered estimate of an epoch, computed from its publication and earlier ones.
 
-    head lists, estimates of earlier epochs ──▶ filter ──▶ beside this epoch's own estimate
+    head lists, estimates of earlier epochs ──▶ filter ──▶ next to this epoch's own estimate
 
-Promises: made of the documents in the topics `head-lists` and `estimates` alone, from the epoch
-that `remembered_from` names on. Who has them makes the same numbers, up to the last digits of
-floats, on any machine.
-Assumes: publications come in order. Of S's counts those of one record a user are the quantity that
-clients report on; for m_O > 1 they are not, and in `paper` there are none: then there is no
-filtered estimate.
+Promises: depends only on the documents in the topics `head-lists` and `estimates`, from the epoch
+that `remembered_from` names on. Anyone with these documents computes the same numbers on any
+machine, up to the last digits of floats.
+Assumes: publications arrive in order. S's counts of one record per user measure the quantity that
+clients report on; with m_O > 1 they do not, and `paper` publishes none: then there is no filtered
+estimate.
 
 Decision: docs/decisions/0132-the-filtered-estimate-in-publications.md
 """
@@ -41,7 +41,7 @@ from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["STATEMENT", "FilterMemory", "publication_of", "rotates", "with_filtered"]
 
-#: What each estimate is for.
+#: Purpose of each estimate, for readers.
 STATEMENT = (
     "blend, optin and client are this epoch's own estimates: they use its window alone. Take them "
     "to look at one window by itself, or to average over epochs. filtered is the best guess at the "
@@ -49,35 +49,35 @@ STATEMENT = (
     "a sudden change. Take it for rankings, trends and history."
 )
 
-#: Most records beyond the listed ones that a document carries, and most queries that have no listed
-#: record. A query's figure sums all its records, also those that are cut off here. Fewer would
-#: leave out what a large service shows (2 350 beyond its list in the evaluation's second setting).
-#: More would crowd a gateway, which keeps 400 documents: with 3 000 in each they take 270 MiB, of
-#: the 1 GiB that the samples in deploy/ give it.
+#: Maximum number of unlisted records in a document, and of queries without a listed record. A
+#: query's estimate sums all its records, also those omitted here. If lower, documents omit records
+#: that a large service shows (2 350 unlisted ones in the evaluation's second setting). If higher, a
+#: gateway, which caches 400 documents, needs more memory: with 3 000 in each they take 270 MiB of
+#: the 1 GiB that it has in the samples of deploy/.
 MOST_UNLISTED = 3_000
 
-#: Of these figures so many digits are published: the rest is noise, and a third of their bytes.
+#: Published digits of these numbers: the others are noise, and a third of their bytes.
 _DIGITS = 6
 
 
 @dataclass(frozen=True)
 class FilterMemory:
-    """The filter after some publications, and those publications.
+    """The filter's state after some publications, and those publications.
 
-    How far the groups differ (τ) is taken from all of them together. When that changes, which it
-    seldom does after the first few, all are followed again: so the state depends on the
-    publications alone, and not on when each was read. With 31 of them and 50 000 known records that
-    takes 5.7 s of processor time (`python -m bench epoch_filter`), in the publication that moves τ.
+    The group difference τ is estimated from all of them together. When it changes, which is rare
+    after the first few, the filter processes all of them again: so the state depends only on the
+    publications, not on when each was read. With 31 publications and 50 000 known records that
+    takes 5.7 s of processor time (`python -m bench epoch_filter`).
     """
 
     publications: tuple[Publication, ...] = ()
     between_groups: float = 0.0
-    #: Whether clients took turns when the first of them was made: it chooses the filter's modes.
+    #: True if clients were in cohorts at the first publication: it chooses the filter's modes.
     clients_rotate: bool = False
     state: RecordFilter = field(default_factory=RecordFilter.start)
 
     def follow(self, publication: Publication, *, clients_rotate: bool) -> FilterMemory:
-        """After one more publication."""
+        """Return the memory after one more publication."""
         publications = (*self.publications, publication)
         rotate = self.clients_rotate if self.publications else clients_rotate
         tau = pooled_difference(publications)
@@ -90,18 +90,18 @@ class FilterMemory:
         return FilterMemory(publications, tau, rotate, state)
 
     def carried(self, epoch: int) -> FilterMemory:
-        """Before an epoch that has no counts of S to follow: what was known, less certain."""
+        """Predict an epoch that has no counts of S: the same estimates with a larger variance."""
         state = self.state.carried(epoch, between_groups=self.between_groups)
         return replace(self, state=state)
 
 
 def rotates(document: EstimatesDocument) -> bool:
-    """Whether clients take turns: then those of two epochs are different people."""
+    """Return True if clients are in cohorts, so that two epochs have different clients."""
     return bool(document.parameters["cohorts"] > 1)
 
 
 def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> Publication | None:
-    """What the filter reads of one epoch's documents; `None` where they say nothing that it can."""
+    """Extract the filter's input from one epoch's documents; `None` if they contain none."""
     listed, counts = head_list.head_list, head_list.head_list.noisy_counts
     parameters, users = document.parameters, document.participants.selection
     if counts is None or not counts or users < 1 or parameters["records_per_optin_user"] != 1:
@@ -112,7 +112,7 @@ def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> 
         if period is None
         else float(period["scale"]) ** 2
     )
-    # One of T's users moves what one of S's moves, so that T has S's noise.
+    # A user of T has the same sensitivity as one of S, so T's noise equals S's.
     estimation = _estimation(head_list, document)
     return Publication(
         epoch=document.epoch,
@@ -129,7 +129,7 @@ def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> 
 
 
 def _followed(state: RecordFilter, publication: Publication, tau: float) -> RecordFilter:
-    """The filter after one more publication. What its list lacks was forgotten before."""
+    """Return the filter after one more publication, without records that its list dropped."""
     released = set(publication.records)
     known = state.without(r for r in state.records if r not in released)
     return known.follow(replace(publication, between_groups=tau))
@@ -140,9 +140,9 @@ def with_filtered(
     head_list: HeadListDocument,
     memory: FilterMemory,
 ) -> EstimatesDocument:
-    """The publication with the filtered estimate in it; as it is where there is none.
+    """Add the filtered estimate to a publication; return it unchanged where there is none.
 
-    In an epoch without anyone in S it is what was known before, carried to this epoch.
+    In an epoch without anyone in S the estimate is the filter's prediction.
     """
     publication = publication_of(head_list, document)
     if publication is not None:
@@ -153,7 +153,7 @@ def with_filtered(
         return document
     on_list = head_list.head_list.records[: head_list.head_list.listed]
     known = set(followed.state.records)
-    # Nothing was known before of a record whose first epoch was abandoned: carried, it has none.
+    # The filter's prediction lacks a record whose first epoch was abandoned.
     unknown = {record.query for record in on_list if record not in known}
     found = followed.state.estimates(record for record in on_list if record in known)
     place = {record: i for i, record in enumerate(found.records)}
@@ -205,7 +205,7 @@ def _short(estimates: Estimates, place: int) -> EstimatedShare:
 
 
 def _estimation(head_list: HeadListDocument, document: EstimatesDocument) -> IntArray | None:
-    """T's noisy counts of the listed records, in the list's order; `None` where there is no T."""
+    """Return T's noisy counts of the listed records, in the list's order; `None` without T."""
     by_record = {(c.query, c.url): c.estimation_count for c in document.records}
     listed = head_list.head_list.records[: head_list.head_list.listed]
     counts = [by_record.get((record.query, record.url)) for record in listed]
@@ -215,10 +215,10 @@ def _estimation(head_list: HeadListDocument, document: EstimatesDocument) -> Int
 
 
 def _clients(head_list: HeadListDocument, document: EstimatesDocument) -> ClientFigures | None:
-    """The clients' p̂ and σ̂² of the listed records, in the list's order.
+    """Return the clients' p̂ and σ̂² of the listed records, in the list's order.
 
-    Where reports may be forged a disputed record's are left out, as they are of its blend:
-    otherwise a crowd of forged reports would move the filtered estimate from then on.
+    Where reports may be forged, those of disputed records are omitted, as in their blend: otherwise
+    many forged reports would bias the filtered estimate from then on.
     """
     unsure = document.disputed is not None and document.disputed.shown == "optin"
     shown = {

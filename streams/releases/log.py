@@ -1,30 +1,31 @@
-"""The release log on Kafka: what anyone has seen is never drawn again.
+"""Writer of the release log on Kafka: commits a release at most once, so that none is drawn twice.
 
-Order is the proof. A *turn* of one kind of job
+The order of steps makes this safe. A *fenced session* of one kind of job
 
-    1. starts a new transactional producer, which fences every earlier one of its kind and aborts
-       its open transaction;
-    2. commits a small record with a random id, the turn record. Its acknowledgement needs the
-       in-sync replicas, so a leader that was cut off from its peers cannot give it;
-    3. reads committed records until it sees that id. A server with an old copy of the log never
-       shows it, so all that lies before it in the log has been read;
-    4. hands out the log state. If nothing is released there, the caller may draw, outside any
+    1. starts a new transactional producer, which fences every earlier producer of its kind and
+       aborts its open transaction;
+    2. commits a *fence record*, a small record with a random id. Kafka acknowledges it only with
+       the in-sync replicas, so a zombie leader (isolated from its peers) cannot acknowledge it;
+    3. reads committed records until it sees that id. A stale replica never contains it, so by then
+       the session has read everything that precedes it in the log;
+    4. returns the log state. If it contains no such release, the caller may draw, outside any
        transaction;
     5. commits, once: begin, send the documents, then all entries in one record, commit;
-    6. reads until it sees that record. Only then does anything follow from it.
+    6. reads until it sees that record. The caller acts on the release only after that.
 
-Had an earlier producer committed, its record lies before ours and step 3 reads it; had it not,
-step 1 made sure that it never will. A later one fences us, and step 5 fails. Where the log ends
-is never asked: a leader that was cut off answers that from its frozen copy.
+If an earlier producer committed, its record precedes ours, and step 3 reads it; if it did not,
+step 1 ensures that it never will. A later producer fences ours, and step 5 fails. No step relies on
+a reported end offset: a zombie leader reports that of its stale replica.
 
-Promises: after `commit` returns, the log holds all of it and this process has read it. After it
-raises `Fenced` or `CommitInDoubt` nothing is known, and the draw must be thrown away: the next
-turn's reading decides. `CommitRefused` means that the broker will never accept this: the epoch must
-stop, because drawing again until a draw is accepted would make the release depend on the draw.
-Assumes: one transactional id for each kind of job, used by no other program. The topic is
-replicated with `min.insync.replicas` above half of its replicas and without unclean elections
-(`blendstream doctor` checks), so that what was acknowledged survives, and a leader that was cut off
-cannot acknowledge. Every writer is of this release: one of version 0.1.0 writes no turn records.
+Promises: after `commit` returns, the log contains all of it and this process has read it. After
+`Fenced` or `CommitInDoubt` the outcome is unknown, and the caller must discard the draw: the next
+session reads the log and decides. `CommitRefused` means that the broker will never accept this
+commit: the epoch must stop, because repeating the draw until one is accepted would make the release
+depend on the draw.
+Assumes: one transactional id per kind of job, used by no other program. The topic is replicated
+with `min.insync.replicas` above half of its replicas and without unclean leader elections
+(`blendstream doctor` checks both), so that acknowledged records survive and an isolated leader
+cannot acknowledge any. Every writer is of this release: version 0.1.0 writes no fence records.
 
 Decision: docs/decisions/0052-the-release-log-uses-librdkafka.md
 
@@ -80,11 +81,11 @@ ONCE = ("epoch_opened", "head_list_released", "estimate_released", "click_graph_
 
 
 async def no_op_observer(_step: str) -> None:
-    """The observer of every real job."""
+    """Do nothing: the step observer of production."""
 
 
 class ReleaseLog:
-    """One process's view of the log, and its way to add to it."""
+    """The release log as one process reads it, and the sessions in which it writes to it."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class ReleaseLog:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         on_committed: Callable[[Sequence[Entry]], None] = lambda _entries: None,
     ) -> None:
-        """`on_committed` gets entries that were committed and read back, for a metric."""
+        """Pass entries to `on_committed` after they were committed and read back, for a metric."""
         self._reader = LogReader(kafka, topic, now_ms=now_ms)
         self._producer_settings = producer_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
@@ -105,15 +106,15 @@ class ReleaseLog:
 
     @property
     def log_state(self) -> ReleaseLogState:
-        """What was read so far."""
+        """The state folded from all records read so far."""
         return self._reader.log_state
 
     async def catch_up(self) -> ReleaseLogState:
-        """Read to the committed end by one server's answer: enough to look, never to decide."""
+        """Read to the last stable offset that one broker reports. Never decide by the result."""
         return await self._reader.catch_up()
 
     async def read_document(self, reference: DocumentReference) -> bytes:
-        """The committed bytes of a document, checked against their hash."""
+        """Read a document's committed bytes and verify their hash."""
         return await self._reader.with_dedicated_consumer(
             lambda consumer: consumer.read_document(reference)
         )
@@ -123,11 +124,11 @@ class ReleaseLog:
         return await self._reader.with_dedicated_consumer(_fold_all)
 
     async def fence_and_read(self, kind: Kind) -> ReleaseLogState:
-        """A turn in which nothing is decided: what it leaves behind is a log that can be read.
+        """Fence earlier producers of this kind and read the log, so that none blocks its readers.
 
-        A job killed between send and commit leaves a transaction behind which readers wait, until
-        it times out or, as here, a new producer of its kind ends it. One that hangs is committed by
-        the turn record: both are the same transaction to the partition.
+        A job killed between send and commit leaves an open transaction, and readers wait at its
+        first record until it times out or, as here, a new producer of its kind aborts it. The fence
+        record commits a transaction that hangs: to the partition both are one transaction.
         """
         async with self.fenced_session(kind) as session:
             return session.log_state
@@ -136,18 +137,18 @@ class ReleaseLog:
     async def fenced_session(
         self, kind: Kind, observe: StepObserver = no_op_observer
     ) -> AsyncIterator[FencedSession]:
-        """Steps 1 to 4; the caller decides, draws, and commits at most once."""
+        """Open a session with steps 1 to 4; the caller decides, draws, and commits at most once."""
         producer = await asyncio.to_thread(self._start_producer, kind)
         try:
             session = FencedSession(self, self._topic, kind, producer, self._timeout_s, observe)
             await session.begin()
             yield session
         finally:
-            # No abort: the next turn's producer does that, and waiting here could hang a stop.
+            # No abort: the next session's producer does that, and waiting here could block a stop.
             await asyncio.to_thread(discard_producer, producer)
 
     async def read_until(self, fence_id: str) -> ReleaseLogState:
-        """Read until this record of ours is seen."""
+        """Read until the record with this id was read."""
         patience_s = self._transaction_timeout_s + 2 * self._timeout_s
         return await self._reader.read_until(fence_id, patience_s)
 
@@ -163,7 +164,7 @@ class ReleaseLog:
                 "linger.ms": 0,
                 "compression.type": "none",  # Documents are compressed already.
             },
-            logger=logging.getLogger(__name__),  # Else it writes to standard error by itself.
+            logger=logging.getLogger(__name__),  # Else it writes to standard error.
         )
         try:
             with opening():
@@ -176,7 +177,7 @@ class ReleaseLog:
 
 @dataclass(eq=False)
 class FencedSession:
-    """The right to add to the log once, knowing all that is in it."""
+    """Permission to commit to the log once, after reading everything in it."""
 
     _log: ReleaseLog
     _topic: str
@@ -189,11 +190,11 @@ class FencedSession:
 
     @property
     def log_state(self) -> ReleaseLogState:
-        """All that is in the log, as of this turn's own record and of its commit."""
+        """The state of the log up to this session's fence record or, after it, its commit."""
         return self._log.log_state
 
     async def begin(self) -> None:
-        """Write the turn record, and read the log up to it."""
+        """Commit the fence record, and read the log up to it."""
         fence_id, record = self._record([])
         await asyncio.to_thread(self._send, [record])
         await asyncio.to_thread(self._commit)
@@ -203,9 +204,9 @@ class FencedSession:
     async def commit(
         self, added: Sequence[Entry], documents: Sequence[StoredDocument] = ()
     ) -> None:
-        """Documents first, then one record of the entries that name them, in one transaction."""
+        """Commit the documents, then one record of the entries that name them, in a transaction."""
         if self._used:
-            raise StoreMismatch("a turn commits once; start another to commit again")
+            raise StoreMismatch("a session commits once; start another to commit again")
         self._used = True
         parts = [
             (entries.part_key(document.id, number), part)
@@ -220,23 +221,23 @@ class FencedSession:
         try:
             await self._log.read_until(fence_id)
         except StoreUnavailable as error:
-            # Acknowledged, and perhaps lost all the same: nothing may follow from it yet.
+            # Acknowledged, but possibly lost: the caller must not act on it yet.
             raise CommitInDoubt(
-                "a commit that Kafka acknowledged could not be read back; the next turn decides"
+                "a commit that Kafka acknowledged could not be read back; the next session decides"
             ) from error
         self.committed = True
         self._log.on_committed(added)
         await self._observe(f"{self._kind.value}.committed")
 
     def _record(self, added: Sequence[Entry]) -> tuple[str, tuple[bytes, bytes]]:
-        """One record of entries, and the random id by which its writer knows it again."""
+        """Build a record of entries, with the random id by which its writer recognises it."""
         fence_id = secrets.token_hex(16)
         value = entries.encode([entries.fence(fence_id, self._kind), *added])
         return fence_id, (entries.ENTRY_KEY, value)
 
     def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
-        # No callback asks for each record's fate: the commit fails if any of them failed, and a
-        # callback that runs while the client raises a fatal error would turn it into another one.
+        # No delivery callback: the commit fails if any record failed, and a callback that runs
+        # while the client raises a fatal error would replace that error by another.
         with translate_commit_errors():
             self._producer.begin_transaction()
             for key, value in records:

@@ -1,11 +1,11 @@
-"""The Kafka consumer of the release log: committed records, from an offset on.
+"""The Kafka consumer of the release log: reads committed records from an offset.
 
-One server answers a consumer, and that server may be cut off from its peers: it then keeps
-answering from a frozen copy, without an error. So what is read here is true but may be old;
-`streams.releases.reader` opens another consumer where more must come.
+A consumer reads from one broker. If that broker is isolated from its peers, it continues to respond
+from its stale replica, without an error. So the records read here are committed but perhaps not the
+newest; `streams.releases.reader` opens another consumer where it needs more.
 
-Promises: records in the order of the log, committed ones only unless asked for others, none twice.
-An offset below the log's beginning is an error, never a jump.
+Promises: records in the log's order, each once, only committed ones unless `isolation` differs. An
+offset below the log start offset is an error, never a jump.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from blendstream.streams.releases.documents import DocumentReference, join
 __all__ = ["LogConsumer", "LogRecord"]
 
 _DAY_MS = 86_400_000
-#: How long one question for more records may take before the caller can look at its own clock.
+#: Longest wait of one poll, after which the caller can check its deadline.
 _POLL_S = 0.25
 
 
@@ -54,10 +54,10 @@ class LogConsumer:
         timeout_s: float,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
     ) -> None:
-        """Connects to a server of its own choice; a new consumer may choose another one.
+        """Connect to a broker that the client chooses; a new consumer may choose another.
 
-        Uncommitted records are for operators who must know what an open transaction holds. Nothing
-        is ever folded from them.
+        Uncommitted records are for operators who must know the contents of an open transaction.
+        No state is ever folded from them.
         """
         self._topic = topic
         self._timeout_s = timeout_s
@@ -78,12 +78,12 @@ class LogConsumer:
         self.closed = False
 
     def start_at(self, offset: int) -> None:
-        """Read from here on; 0 is the log's beginning, wherever that is."""
+        """Read from this offset on; 0 means the log start offset."""
         self._start = offset
         self._consumer.assign([TopicPartition(self._topic, 0, offset or OFFSET_BEGINNING)])
 
     def poll(self) -> tuple[list[LogRecord], int | None]:
-        """The next records, and the committed end if this reached it. Both may be nothing."""
+        """Return the next records, and the last stable offset if this reached it, else `None`."""
         records: list[LogRecord] = []
         end: int | None = None
         # `consume` alone would wait for 500 messages or its whole timeout, whichever comes first.
@@ -105,23 +105,23 @@ class LogConsumer:
         return records, end
 
     def to_end(self, offset: int) -> Iterator[LogRecord]:
-        """All records from an offset to the end that this reader may see on its server."""
+        """Yield all records from an offset to the last stable offset on this broker."""
         self.start_at(offset)
-        answered = time.monotonic()
+        last_response = time.monotonic()
         while True:
             records, end = self.poll()
             yield from records
             if end is not None:
                 return
             if records:
-                answered = time.monotonic()
-            elif self.closed or time.monotonic() > answered + self._timeout_s:
+                last_response = time.monotonic()
+            elif self.closed or time.monotonic() > last_response + self._timeout_s:
                 raise StoreUnavailable("Kafka did not answer a fetch of the release log in time")
 
     def find_start(self, now_ms: int) -> tuple[Ledger, int]:
-        """The last checkpoint, looked for in the last day, then in eight times as much, and so on.
+        """Find the last checkpoint: in the last day, then in eight times as long, and so on.
 
-        So a log of many years costs no more to open than one of a few days.
+        So opening a log of many years costs no more than opening one of a few days.
         """
         lookback_ms = _DAY_MS
         while True:
@@ -135,7 +135,7 @@ class LogConsumer:
             lookback_ms *= 8
 
     def read_document(self, reference: DocumentReference) -> bytes:
-        """The committed bytes of a document, checked against their hash."""
+        """Read the committed bytes of a document and verify their hash."""
         wanted = {entries.part_key(reference.id, n): n for n in range(reference.parts)}
         parts: dict[int, bytes] = {}
         deadline = time.monotonic() + 6 * self._timeout_s
@@ -147,7 +147,7 @@ class LogConsumer:
             if record.offset >= reference.entry_offset or len(parts) == reference.parts:
                 break
         else:
-            # Committed, so it is there: this reader's server lacks the log's newest part.
+            # Committed, so it exists: this broker lacks the log's newest records.
             raise StoreUnavailable("a released document could not be read yet")
         return join(reference, [parts[n] for n in sorted(parts)])
 
@@ -156,10 +156,10 @@ class LogConsumer:
         self._consumer.close()
 
     def _check_beginning(self) -> None:
-        """Raise if the log begins after what was to be read next.
+        """Raise if the log starts after the offset that was to be read next.
 
-        Else it ends before that, on this server: one that was cut off, with an old copy. It shows
-        nothing, and the next reader may be answered by another.
+        Otherwise it ends before that offset on this broker, whose replica is stale. It returns no
+        records, and the next consumer may use another broker.
         """
         try:
             begin, _ = self._consumer.get_watermark_offsets(
@@ -170,11 +170,11 @@ class LogConsumer:
         if self._start < begin:
             raise StoreMismatch(
                 "the release log no longer has the records that were to be read next; it must "
-                "be kept for ever. Restore it from a replica or a backup"
+                "be kept permanently. Restore it from a replica or a backup"
             )
 
     def first_since(self, since_ms: int) -> int | None:
-        """The first offset appended at or after a time; `None` when nothing is that young."""
+        """Find the first offset appended at or after a time; `None` if no record is that young."""
         if since_ms <= 0:
             return 0
         since = TopicPartition(self._topic, 0, since_ms)

@@ -1,11 +1,11 @@
-"""What the opt-in group released, as a document: all that the estimates will need of it.
+"""The opt-in release as a document: everything that the estimates need, except the head list.
 
-The head list itself is a document of its own, because devices read it. This one holds the rest:
-T's noisy counts, and how S's counts were drawn. Both are committed in one transaction, so that
-the noise of an epoch is in the log, whole, before any of it is published.
+The head list is a separate document, because devices read it. This one contains T's noisy counts,
+and how S's counts were drawn. Both are committed in one transaction, so that all of an epoch's
+noise is in the log before any of it is published.
 
-Promises: `read_optin_release` rebuilds exactly what `write_optin_release` was given; the estimates
-follow from the numbers stored here.
+Promises: `read_optin_release` restores exactly the release that `write_optin_release` wrote; the
+estimates follow from the numbers stored here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEMA = "blendstream/optin-release/1"
 
 
 def write_optin_release(release: OptinRelease) -> bytes:
-    """Canonical bytes of everything but the head list."""
+    """Encode everything but the head list as canonical bytes."""
     return canonical_json(
         {
             "schema": SCHEMA,
@@ -53,7 +53,7 @@ def write_optin_release(release: OptinRelease) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SelectionNumbers:
-    """How S's counts in a head list were drawn, and which of its records were then forgotten."""
+    """Noise and size of S for a head list, and the records that were dropped from it since."""
 
     users: int
     noise: float
@@ -61,7 +61,7 @@ class SelectionNumbers:
 
     @classmethod
     def read(cls, data: bytes) -> SelectionNumbers:
-        """These alone, from the bytes of an opt-in release: no estimate is made."""
+        """Read these numbers from the bytes of an opt-in release, without estimating anything."""
         body = _body(data)
         scale = float(body["selection_scale"])
         laplace = body["mechanisms"]["selector"] in ("stable-histogram", "threshold")
@@ -70,7 +70,7 @@ class SelectionNumbers:
 
 
 def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
-    """The release again, for the head list it was committed with."""
+    """Read a release back, for the head list with which it was committed."""
     body = _body(data)
     noisy = NoisyCounts(
         counts=np.array(body["noisy_counts"], dtype=np.int64),
@@ -87,10 +87,9 @@ def read_optin_release(data: bytes, head_list: HeadList) -> OptinRelease:
         threshold=body["threshold"],
         selection_users=int(body["selection_users"]),
         selection_scale=float(body["selection_scale"]),
-        below_threshold_probability=float(
-            body.get("below_threshold_probability", 0.0)
-        ),  # nor have any
-        known=tuple(body.get("known", ())),  # an older release did not say
+        # Older releases lack the next three.
+        below_threshold_probability=float(body.get("below_threshold_probability", 0.0)),
+        known=tuple(body.get("known", ())),
         forgotten=tuple(body.get("forgotten", ())),
         best_trimmed=body["best_trimmed"],
     )

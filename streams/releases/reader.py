@@ -1,22 +1,23 @@
-"""The reader of the release log that gateways, workers, jobs and verbs share.
+"""Reader of the release log, shared by gateways, workers, jobs and subcommands.
 
 It folds committed records into a `ReleaseLogState`, and is used in two ways:
 
-    to follow   `LogFollower`: read to an end that Kafka reports. That end may be too low, since
-                a broker that was cut off from its peers reports an old one
-                (`streams.kafka.kafka_clients`). Where that would do harm, it reads to the furthest
-                end that any broker reports, or as far as a frame's writer had read (`read_for`).
-    to decide   `read_until`: read until a record of our own is seen (`streams.releases.log`).
-                Where the log ends is never asked.
+    to follow   `LogFollower`: read to an end offset that Kafka reports. It may be too low, since
+                an isolated broker reports that of its stale replica
+                (`streams.kafka.kafka_clients`). Where that would do harm, the follower reads to the
+                highest end offset that any broker reports, or as far as a frame's writer had read
+                (`read_for`).
+    to decide   `read_until`: read until our own record was read (`streams.releases.log`), whatever
+                end offset a broker reports.
 
-An end is the one that readers of uncommitted records see when the question is asked, and is reached
-when the reader of committed ones has passed it, however long an open transaction holds it up.
+An end is the log end offset at the time of the request. The reader has reached it when its consumer
+of committed records has passed it, however long an open transaction delays that.
 
-Promises: records are folded once, in the log's order, on the event loop. None is passed over: what
-was fetched and not folded, because of an error or because a caller gave up waiting, is fetched
-again or folded before anything else. A consumer that shows nothing new although there is more is
-replaced: its server may have been cut off, and another may know more. So is one that has shown
-nothing new for `RENEW_AFTER_S`, because whether there is more cannot be learnt from its server.
+Promises: records are folded once, in the log's order, on the event loop. None is skipped: records
+that were fetched and not folded, because of an error or because a caller stopped waiting, are
+fetched again or folded before any others. The reader replaces a consumer that shows nothing new
+although there is more: its broker may be isolated, and another may have more. It also replaces one
+that has shown nothing new for `RENEW_AFTER_S`: that broker may not know that there is more.
 
 Decision: docs/decisions/0152-no-search-for-leaders-of-our-own.md
 """
@@ -44,18 +45,18 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: A consumer that shows nothing new for this long, although there is more, may be answered by a
-#: server that is cut off: open another. Shorter opens consumers for nothing while a transaction is
-#: under way; longer adds to the time that a cut costs. Doubled each time: a slow machine needs
-#: longer to open a consumer than a stale one deserves.
+#: A consumer that shows nothing new for this long, although there is more, may read from an
+#: isolated broker: open another. If shorter, a transaction in flight opens needless consumers; if
+#: longer, recovery from an isolated broker takes longer. Doubled each time: a slow machine may need
+#: more than this to open a consumer.
 REOPEN_AFTER_S = 3.0
-#: A quiet consumer is replaced after this long. librdkafka asks the broker that it reads from who
-#: leads, and a broker that was cut off names itself; a new consumer asks any of `kafka.url`.
-#: Shorter opens consumers of a quiet log for nothing; longer adds to the time that a cut costs.
+#: A quiet consumer is replaced after this long. librdkafka requests metadata from the broker that
+#: it reads from, and an isolated one names itself leader; a new consumer asks any of `kafka.url`.
+#: If shorter, a quiet log opens needless consumers; if longer, recovery takes longer.
 RENEW_AFTER_S = 15.0
-#: How long closing waits for a read that is under way.
+#: How long closing waits for a read in flight.
 _CLOSE_S: Final = 2.0
-#: Every broker is asked at most so often, however many partitions wait for the same.
+#: Minimum time between two requests to every broker, however many partitions wait for them.
 _ASK_ALL_EVERY_S: Final = 1.0
 
 
@@ -64,19 +65,19 @@ def _system_ms() -> int:
 
 
 class LogListener(Protocol):
-    """Turns what is read into something else, before `position` says that it was read."""
+    """Receives records as they are folded, before `position` moves past them."""
 
     def take(self, log_state: ReleaseLogState, record: LogRecord) -> None:
-        """A record was folded into the log state."""
+        """Process a record that was folded into the log state."""
         ...
 
     def publish(self, log_state: ReleaseLogState) -> None:
-        """All records that were fetched together were."""
+        """Process the end of a batch: all records that were fetched together are folded."""
         ...
 
 
 class LogReader:
-    """One process's log state, and the consumer that it is read with."""
+    """Folds the release log for one process, and replaces its consumer when that may be stale."""
 
     def __init__(
         self,
@@ -87,9 +88,9 @@ class LogReader:
         listener: LogListener | None = None,
         now_ms: Callable[[], int] = _system_ms,
     ) -> None:
-        """Reading begins at the last checkpoint, or with what was appended at `since_ms`.
+        """Start at the last checkpoint, or with records appended at or after `since_ms`.
 
-        Either way the log's age costs nothing.
+        Either way the time to start does not grow with the log's age.
         """
         self._settings = librdkafka_settings(kafka)
         self._timeout_s = kafka.request_timeout_s
@@ -101,15 +102,15 @@ class LogReader:
         self._consumer: LogConsumer | None = None
         self._renew_at = 0.0
         self._reading = asyncio.Lock()
-        self._under_way: set[asyncio.Task[Any]] = set()
-        #: Everything below this offset was read, and the listener has it.
+        self._in_flight: set[asyncio.Task[Any]] = set()
+        #: All records below this offset are folded, and the listener has received them.
         self.position = 0
         self._moved = asyncio.Event()
         self._closing = False
 
     @property
     def log_state(self) -> ReleaseLogState:
-        """What was read so far. It changes as the log is read on."""
+        """The state folded from all records read so far. It changes as the reader continues."""
         if self._log_state is None:
             raise StoreUnavailable("the release log was not read yet")
         return self._log_state
@@ -117,19 +118,19 @@ class LogReader:
     async def step(
         self, needed: Callable[[ReleaseLogState], bool] = lambda _log_state: True
     ) -> bool:
-        """Read and fold what comes next, if `needed`; whether anything came within a moment."""
-        return await self._undisturbed(self._step(needed))
+        """Read and fold the next batch, if `needed`. Return True if a record arrived in time."""
+        return await self._shielded(self._step(needed))
 
     async def catch_up(self) -> ReleaseLogState:
-        """Read to the committed end that one server reports: true, but perhaps not the newest.
+        """Read to the last stable offset that one broker reports, which may be stale.
 
-        Enough to look whether anything is due, to show, and to publish what was committed. Never
-        to decide: only a turn does.
+        The state is correct, but perhaps not the newest: enough to check whether anything is due,
+        to display, and to publish committed documents. Decisions need a fenced session.
         """
-        return await self._undisturbed(self._catch_up())
+        return await self._shielded(self._catch_up())
 
     async def read_until(self, fence_id: str, within_s: float) -> ReleaseLogState:
-        """Read until this record of ours is seen, by as many servers as that takes."""
+        """Read until our record with this id was read, from as many brokers as that takes."""
         started = time.monotonic()
         if not await self._read_while(
             lambda log_state: fence_id not in log_state.fence_ids, within_s
@@ -137,17 +138,17 @@ class LogReader:
             raise StoreUnavailable(
                 "the release log must show a record that Kafka has acknowledged, and did not for "
                 f"{time.monotonic() - started:.0f} s: a transaction before it is still open, or a "
-                "broker is cut off from its peers. Run `blendstream doctor`"
+                "broker is isolated from its peers. Run `blendstream doctor`"
             )
         return self.log_state
 
     async def reopen(self) -> None:
-        """Read on with another consumer: a server that was cut off answers without an error."""
+        """Continue with another consumer: an isolated broker responds without an error."""
         async with self._reading:
             await self._drop_consumer()
 
     async def with_dedicated_consumer(self, read: Callable[[LogConsumer], T]) -> T:
-        """Use a consumer of its own, in a thread; the log state stays as it is."""
+        """Run `read` in a thread with a dedicated consumer, leaving this reader unchanged."""
 
         def used() -> T:
             consumer = self._new_consumer()
@@ -159,49 +160,48 @@ class LogReader:
         return await asyncio.to_thread(used)
 
     async def close(self) -> None:
-        """Close the connection. A read that hangs is left to the end of the process."""
+        """Close the connection. A read that hangs ends with the process."""
         self._closing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S), self._reading:
                 await self._drop_consumer()
 
-    async def _undisturbed(self, reading: Coroutine[Any, Any, T]) -> T:
-        # A caller that gives up waiting cannot end the thread that reads. It must stay the only
-        # one: of two, the first to reach the end would call an epoch unknown whose entry the other
-        # has in hand.
+    async def _shielded(self, reading: Coroutine[Any, Any, T]) -> T:
+        # A caller that stops waiting cannot end the thread that reads. That thread must stay the
+        # only one: of two, the first to reach the end would call an epoch unknown whose entry the
+        # other has fetched and not folded yet.
         task = asyncio.create_task(reading)
-        self._under_way.add(task)
+        self._in_flight.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._under_way.discard(task)
+        self._in_flight.discard(task)
         if not task.cancelled():
-            task.exception()  # Its caller has it; one who gave up will ask again anyway.
+            task.exception()  # Its caller has it; a caller that stopped waiting will retry.
 
     async def _read_while(self, needed: Callable[[ReleaseLogState], bool], within_s: float) -> bool:
-        """Read on while more is needed; False when nothing more came and the time is up."""
+        """Read while more is needed. Return False if the time is up and no more records arrive."""
         if self._log_state is None:
-            await self.step(
-                lambda _log_state: False
-            )  # Looking for the start is no part of that time.
-        started = moved = time.monotonic()
+            # Finding the start does not count towards the time.
+            await self.step(lambda _log_state: False)
+        started = progressed_at = time.monotonic()
         patience_s = REOPEN_AFTER_S
         while True:
-            # One step at a time: another reader of this process may bring what ends our wait.
-            came = await self.step(needed)
+            # One step at a time: another task of this process may read the record we wait for.
+            progressed = await self.step(needed)
             if not needed(self.log_state):
                 return True
             now = time.monotonic()
-            if came:
-                moved = now
-            if came or now < min(moved + patience_s, started + within_s):
+            if progressed:
+                progressed_at = now
+            if progressed or now < min(progressed_at + patience_s, started + within_s):
                 continue
             await self.reopen()
             log.warning("release_log_waits", extra={"seconds": round(now - started)})
             if now >= started + within_s:
                 return False
-            moved, patience_s = now, min(2 * patience_s, self._timeout_s)
+            progressed_at, patience_s = now, min(2 * patience_s, self._timeout_s)
 
     async def _step(self, needed: Callable[[ReleaseLogState], bool]) -> bool:
         async with self._reading:
@@ -218,15 +218,15 @@ class LogReader:
             consumer = await self._opened_consumer(log_state.read_upto)
             # A consumer reports the end once for each start.
             await asyncio.to_thread(consumer.start_at, log_state.read_upto)
-            answered = time.monotonic()
+            last_response = time.monotonic()
             while True:
                 before = log_state.read_upto
                 end = await self._fold_some(log_state, consumer)
                 if end is not None:
                     return log_state
                 if log_state.read_upto > before:
-                    answered = time.monotonic()
-                elif time.monotonic() > answered + self._timeout_s:
+                    last_response = time.monotonic()
+                elif time.monotonic() > last_response + self._timeout_s:
                     await self._drop_consumer()
                     raise StoreUnavailable("Kafka did not answer a fetch of the release log")
 
@@ -251,7 +251,7 @@ class LogReader:
         return Ledger(), consumer.first_since(self._since_ms) or 0
 
     async def _fold_some(self, log_state: ReleaseLogState, consumer: LogConsumer) -> int | None:
-        """Read and fold what comes next; the committed end, if that was reached."""
+        """Read and fold the next batch. Return the last stable offset if this reached it."""
         if self._closing:
             raise StoreUnavailable("the release log was closed while it was read")
         try:
@@ -265,10 +265,10 @@ class LogReader:
             if self._listener is not None and records:
                 self._listener.publish(log_state)
         except BaseException:
-            # What was fetched and not folded must be fetched again.
+            # Records that were fetched and not folded must be fetched again.
             await self._drop_consumer()
             raise
-        # Also moves over the marks that transactions leave, which are no records.
+        # Also moves past transaction markers, which are not records.
         log_state.read_upto = max(log_state.read_upto, end or 0)
         if log_state.read_upto > self.position:
             self.position = log_state.read_upto
@@ -287,21 +287,21 @@ class LogReader:
 
 
 class UnknownFrame(NamedTuple):
-    """A frame that names an epoch or head list that a log state does not have (yet)."""
+    """A frame that names an epoch or head list that a log state does not contain (yet)."""
 
     offset: int
     append_ms: int
-    #: The release log below it has what the frame names, the frame says.
+    #: Offset up to which the frame's writer had read the release log, as the frame states.
     log_position: int
 
 
 class LogFollower(LogReader):
-    """A reader that reads to the log's end when asked.
+    """A reader that reads to the log's end on request.
 
-    An epoch or a head list is unknown only after the log was read as far as the frame's writer had
-    read it, which the frame says (`read_for`). A position never reached is no position of this
-    log, and is passed over once the log has a record that was appended after the frame: what the
-    writer had read lies before that record.
+    An epoch or a head list counts as unknown only after the follower has read the log as far as the
+    frame's writer had, which the frame states (`read_for`). A position that the log never reaches
+    belongs to another log. The follower ignores it once the log has a record that was appended
+    after the frame: everything that the writer had read precedes that record.
     """
 
     def __init__(
@@ -315,39 +315,39 @@ class LogFollower(LogReader):
         listener: LogListener | None = None,
         now_ms: Callable[[], int] = _system_ms,
     ) -> None:
-        """`skew_s` is how far two brokers' clocks may be from any third one's."""
+        """Allow brokers' clocks to be `skew_s` from any third clock."""
         super().__init__(kafka, topic, since_ms=since_ms, listener=listener, now_ms=now_ms)
         self._ends = ends
         self._skew_ms = round(2 * skew_s * 1000)
-        #: When the log was last read to the furthest end that any broker reports.
-        self._furthest_at = -math.inf
+        #: When the log was last read to the highest end offset that any broker reports.
+        self._max_end_read_at = -math.inf
         self._copy: ReleaseLogState | None = None
 
     @property
     def stable_state(self) -> ReleaseLogState:
-        """What was read so far. It stays as it is: after reading on there is another one."""
+        """An immutable copy of the state read so far; later reads make another one."""
         log_state = self._log_state or ReleaseLogState()
         if self._copy is None or self._copy.read_upto < log_state.read_upto:
             self._copy = log_state.copy()
         return self._copy
 
     async def end(self, *, furthest: bool = False) -> int:
-        """Where the log ends, by one broker; `furthest`: by the one that knows most."""
+        """Return the log end offset that one broker reports; `furthest`: the highest of all."""
         if furthest:
             return await self._ends.max_end_offset(self._topic, 0)
         return (await self._ends.ends(self._topic, [0]))[0]
 
     async def reached(self, end: int) -> None:
-        """Wait until the log was read to this end."""
+        """Wait until this reader has read up to this offset."""
         while self.position < end:
             await self._moved.wait()
 
     async def refresh_to_end(self, *, furthest: bool = False) -> None:
-        """Read to the end that the log has now; `StoreUnavailable` when that takes too long.
+        """Read to the log's current end; raise `StoreUnavailable` when that takes too long.
 
-        `furthest`: the end that the best informed broker reports, not just any.
+        `furthest`: the highest end offset that any broker reports, not that of one broker.
         """
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         end = await self.end(furthest=furthest)
         if not await self._read_while(lambda log_state: log_state.read_upto < end, self._timeout_s):
             raise StoreUnavailable(
@@ -355,16 +355,16 @@ class LogFollower(LogReader):
                 "another job may hold a transaction open"
             )
         if furthest:
-            self._furthest_at = asked_at
+            self._max_end_read_at = requested_at
 
     async def read_for(self, frames: Sequence[UnknownFrame]) -> bool:
-        """Read far enough to call unknown what these frames name; whether that was possible."""
+        """Read far enough to call the names in these frames unknown. Return True if possible."""
         if self._far_enough(frames):
             return True
         await self.refresh_to_end()
         if self._far_enough(frames):
             return True
-        if time.monotonic() - self._furthest_at > _ASK_ALL_EVERY_S:
+        if time.monotonic() - self._max_end_read_at > _ASK_ALL_EVERY_S:
             await self.refresh_to_end(furthest=True)
         if self._far_enough(frames):
             return True

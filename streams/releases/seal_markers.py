@@ -1,14 +1,14 @@
-"""Write the markers whose offsets bound an epoch's entries.
+"""Seal markers: frames whose acknowledged offsets bound an epoch's entries.
 
-A seal needs to know where a partition ends. A broker that was cut off from its peers keeps
-answering that question from its frozen copy, so asking is not enough. A marker is a frame without
-entries (`streams.wire.frames`) that every in-sync replica has acknowledged: a leader that was
-cut off cannot get that. What lies before the marker in the log was appended before it.
+A seal needs each partition's true end. A reported end offset is not enough, because an isolated
+broker reports that of its stale replica. A marker is a frame without entries
+(`streams.wire.frames`) that every in-sync replica has acknowledged, which an isolated leader cannot
+obtain. Records that precede the marker in the log were appended before it.
 
-Promises: `write` returns where the markers lie and when the brokers appended them, or raises.
-A marker may be there twice, or although `write` raised. That does no harm: only a seal that is
-committed to the release log gives a marker any meaning.
-Assumes: the topic's `min.insync.replicas` is as `streams.kafka.topics` demands it.
+Promises: `write` returns the markers' offsets and append times, or raises. A marker may be written
+twice, or although `write` raised. That is harmless: only a seal that is committed to the release
+log gives a marker any meaning.
+Assumes: the topic's `min.insync.replicas` is as `streams.kafka.topics` requires.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _NOT_ALLOWED: Final = (
 
 
 class AppendedMarker(NamedTuple):
-    """Where a marker lies in its partition, and when the broker appended it by its own clock."""
+    """Offset of a marker in its partition, and its append time by the broker's clock."""
 
     offset: int
     append_ms: int
 
 
 class SealMarkers:
-    """Writes markers with a plain idempotent producer, which is made anew after any failure."""
+    """Writes markers with a plain idempotent producer, and replaces it after any failure."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._settings = producer_settings(kafka) | {
@@ -64,60 +64,60 @@ class SealMarkers:
     async def write(
         self, stem: InputStream, topic: str, partitions: int, epoch: int
     ) -> list[AppendedMarker]:
-        """Write one marker to each partition; returns when every in-sync replica has them."""
+        """Write one marker to each partition and wait until every in-sync replica has them."""
         value = encode_marker(_KINDS[stem], epoch, secrets.token_bytes(16))
         return await asyncio.to_thread(self._write, topic, partitions, value)
 
     def close(self) -> None:
-        """Let go of the connections; what was not acknowledged is given up."""
+        """Close the connections, abandoning writes that were not acknowledged."""
         producer, self._producer = self._producer, None
         if producer is not None:
             discard_producer(producer)
 
     def _write(self, topic: str, partitions: int, value: bytes) -> list[AppendedMarker]:
-        answers: dict[int, tuple[KafkaError | None, Message]] = {}
+        deliveries: dict[int, tuple[KafkaError | None, Message]] = {}
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            answers[message.partition() or 0] = error, message
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            deliveries[message.partition() or 0] = error, message
 
         if self._producer is None:
-            # Its own lines would go to standard error.
+            # Without a logger it writes to standard error.
             self._producer = Producer(self._settings, logger=logging.getLogger(__name__))
         try:
             for partition in range(partitions):
-                self._producer.produce(topic, value, partition=partition, on_delivery=delivered)
+                self._producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
             self._producer.flush(self._timeout_s + 1)
-            return _appended(topic, [answers.get(partition) for partition in range(partitions)])
+            return _appended(topic, [deliveries.get(partition) for partition in range(partitions)])
         except KafkaException as error:
             self.close()
             raise StoreUnavailable(
                 f"a marker could not be written ({error.args[0].name()})"
             ) from error
         except (StoreUnavailable, StoreMismatch):
-            # It may hold on to a leader that is none any more. A new one looks for the leader.
+            # It may still use a former leader. A new producer looks up the leader.
             self.close()
             raise
 
 
 def _appended(
-    topic: str, answers: Sequence[tuple[KafkaError | None, Message] | None]
+    topic: str, deliveries: Sequence[tuple[KafkaError | None, Message] | None]
 ) -> list[AppendedMarker]:
     found = []
-    for partition, answer in enumerate(answers):
-        error = answer[0] if answer else None
+    for partition, delivery in enumerate(deliveries):
+        error = delivery[0] if delivery else None
         if error is not None and error.code() in _NOT_ALLOWED:
             raise StoreMismatch(
                 f"jobs must be allowed to write to {topic}, because a seal is a marker in every "
                 f"partition, but Kafka refused it ({error.name()}); give this user WRITE on it"
             )
-        if answer is None or error is not None:
+        if delivery is None or error is not None:
             raise StoreUnavailable(
                 f"a marker for partition {partition} of {topic} was not acknowledged in time"
                 + (f" ({error.name()})" if error is not None else "")
             )
-        append_ms, offset = append_time_ms(answer[1]), answer[1].offset()
+        append_ms, offset = append_time_ms(delivery[1]), delivery[1].offset()
         if append_ms is None or offset is None or offset < 0:
-            # A broker that took it before and no longer remembers answers so.
-            raise StoreUnavailable(f"Kafka did not say where a marker lies in {topic}")
+            # The response of a broker that appended it before and no longer knows the offset.
+            raise StoreUnavailable(f"Kafka did not return the offset of a marker in {topic}")
         found.append(AppendedMarker(offset, append_ms))
     return found

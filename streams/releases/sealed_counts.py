@@ -1,22 +1,26 @@
-"""Reads what was counted up to a seal, whole and unmoved, however Redis behaves meanwhile.
+"""Consistent reads of an epoch's counts up to its seal, however Redis fails during the read.
 
-After a seal no entry at or beyond the bound belongs to the epoch, so a partition counted up to its
-bound holds its final counts for the epoch, and they do not change until the epoch is released. A
-worker that has not read the seal yet judges by append time alone, to the same end: the bound is a
-marker that a broker appended when, by its own clock, the allowed skew had passed since frames
+After a seal no entry at or beyond the bound belongs to the epoch. So a partition counted up to its
+bound has its final counts for the epoch, and they do not change until the epoch is released. A
+worker that has not read the seal yet decides by append time alone, with the same result: the bound
+is a marker that a broker appended when, by its own clock, the allowed skew had passed since frames
 became late.
-What could still go wrong is Redis losing its tail, or everything, while we read. So before reading
-a random token is stored with each partition's counts, and after reading it must still be there:
-Redis loses its history from the end only, so a token that survived proves that everything written
-before it, the counts, was there throughout. Or an operator has them counted again meanwhile
-(`blendstream rebuild`): that changes the partition's mark, which must be the same as before. Or
-another job has released the epoch and its counts are being removed: they are barred first, so what
-was read before the bar is whole.
+
+Three things can still change the counts during a read:
+
+    Redis loses its tail, or everything   before reading, the job stores a random token with each
+                                          partition's counts, which must still exist afterwards.
+                                          Redis loses its history from the end only, so if the token
+                                          survived, so did the counts written before it
+    an operator runs `rebuild`            that changes the partition's rebuild mark, which must be
+                                          unchanged afterwards
+    another job releases the epoch,       the keeper bars them first; a read that finished before
+    and the keeper deletes its counts     the bar is complete
 
 Promises: complete counts, or `CountsMoved`, which is safe to retry, or `StoreMismatch` where the
-counts of a released epoch are asked for.
-Assumes: no broker's clock is behind another's by more than the allowed skew. Were one, entries in
-time by its clock could come behind the bound, and be counted by a worker while counts are read.
+counts of a released epoch are requested.
+Assumes: no broker's clock is behind another's by more than the allowed skew. Otherwise entries in
+time by its clock could follow the bound, and be counted by a worker during a read.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ _TOKEN_S = 3600
 
 
 class CountsMoved(StoreUnavailable):
-    """Redis lost counts while they were read, or has not counted up to the seal any more."""
+    """Redis lost counts during the read, or is no longer counted up to the seal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class OptinRead:
 
 @dataclass(frozen=True, slots=True)
 class GraphRead:
-    """One epoch's opt-in counts of the click graph's own share."""
+    """One epoch's opt-in counts of the graph subgroup."""
 
     clicks: dict[Record, int]
     users: int
@@ -66,7 +70,7 @@ class GraphRead:
 
 @dataclass(frozen=True, slots=True)
 class ReportsRead:
-    """One epoch's reports by cell, and how many devices sent them."""
+    """One epoch's reports by cell, and the number of devices that sent them."""
 
     cells: IntArray
     reports: int
@@ -74,7 +78,7 @@ class ReportsRead:
 
 
 class SealedCounts:
-    """Counts of one topic, for one kind of job, whose name is `reader`."""
+    """Reads one topic's counts for one kind of job, whose name is `reader`."""
 
     def __init__(self, tables: StageTable, partitions: int, reader: str) -> None:
         self._tables = tables
@@ -82,14 +86,14 @@ class SealedCounts:
         self.partitions = partitions
 
     async def positions(self) -> list[int | None]:
-        """How far each partition is counted."""
+        """Return the offset up to which each partition is counted."""
         return [
             (await self._tables.stored_state(partition)).offset
             for partition in range(self.partitions)
         ]
 
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
-        """Counts of S and T; `complete` insists that every partition is counted up to its bound."""
+        """Read the counts of S and T; `complete`: every partition must be counted to its bound."""
         (records, (s, t)), totals = await self._read_records(
             epoch, bounds, [OptinSubgroup.S, OptinSubgroup.T], complete
         )
@@ -99,7 +103,7 @@ class SealedCounts:
         return OptinRead(counts, _lost(totals))
 
     async def read_graph(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> GraphRead:
-        """Counts of the click graph's share."""
+        """Read the counts of the graph subgroup."""
         (records, (counts,)), totals = await self._read_records(
             epoch, bounds, [OptinSubgroup.GRAPH], complete
         )
@@ -107,16 +111,16 @@ class SealedCounts:
         return GraphRead(clicks, _users(totals, OptinSubgroup.GRAPH), _lost(totals))
 
     async def _read_records(
-        self, epoch: int, bounds: Sequence[int], shares: Sequence[OptinSubgroup], complete: bool
+        self, epoch: int, bounds: Sequence[int], subgroups: Sequence[OptinSubgroup], complete: bool
     ) -> tuple[tuple[PackedRecords, list[IntArray]], list[dict[str, int]]]:
-        """The records of some shares with a column of counts for each, and all totals."""
+        """Read the records of some subgroups with a column of counts for each, and all totals."""
         assert isinstance(self._tables, OptinRecordTable)
         partitions = range(len(bounds))
-        sums = RecordSums(columns=len(shares))
+        sums = RecordSums(columns=len(subgroups))
         async with self._unchanged(epoch, bounds, complete):
-            for column, share in enumerate(shares):
-                async for rows in self._tables.record_rows(epoch, share, partitions):
-                    # In a thread: millions of rows take seconds, and leases are renewed meanwhile.
+            for column, subgroup in enumerate(subgroups):
+                async for rows in self._tables.record_rows(epoch, subgroup, partitions):
+                    # In a thread: millions of rows take seconds, and leases need renewal.
                     await asyncio.to_thread(sums.add, rows, column)
             totals = [await self._tables.totals(partition, epoch) for partition in partitions]
         return await asyncio.to_thread(sums.finish), totals
@@ -124,7 +128,7 @@ class SealedCounts:
     async def read_reports(
         self, epoch: int, bounds: Sequence[int], cells: int, *, complete: bool
     ) -> ReportsRead:
-        """Report counts over `cells` cells."""
+        """Read the report counts of `cells` cells."""
         assert isinstance(self._tables, ClientReportTable)
         partitions = range(len(bounds))
         async with self._unchanged(epoch, bounds, complete):
@@ -140,14 +144,14 @@ class SealedCounts:
     async def _unchanged(
         self, epoch: int, bounds: Sequence[int], complete: bool
     ) -> AsyncIterator[None]:
-        """Around a reading: raise `CountsMoved` if Redis lost or replaced counts meanwhile."""
+        """Guard a read: raise `CountsMoved` if Redis lost or replaced counts during it."""
         token = secrets.token_hex(8)
         try:
             rebuilt = await self._begin(token, bounds, complete)
             yield
             await self._end(token, rebuilt, epoch)
         except (CountsMoved, StoreMismatch):
-            # Readings are repeated, the first kind many times a minute until the counts are whole.
+            # The job retries, after `CountsMoved` many times per minute: leave no tokens behind.
             await self._drop(token, len(bounds))
             raise
         await self._drop(token, len(bounds))
@@ -159,7 +163,7 @@ class SealedCounts:
     async def _begin(
         self, token: str, bounds: Sequence[int], complete: bool
     ) -> Sequence[str | None]:
-        """Mark each partition with our token, and return the mark of its last rebuild."""
+        """Store our token in each partition, and return the mark of each one's last rebuild."""
         rebuilt = []
         for partition in range(len(bounds)):
             rebuilt.append(await self._tables.rebuilt(partition))
@@ -170,16 +174,16 @@ class SealedCounts:
                 if bound > 0 and (offset is None or offset < bound):
                     raise CountsMoved(
                         f"partition {partition} must be counted up to {bound}, found {offset}: "
-                        "Redis lost its tail; the counts come again from Kafka"
+                        "Redis lost its tail; the worker recounts from Kafka"
                     )
         return rebuilt
 
     async def _end(self, token: str, marks: Sequence[str | None], epoch: int) -> None:
-        """Look whether our token and each partition's mark are still there."""
+        """Check that our token still exists and that each partition's rebuild mark is unchanged."""
         for partition, rebuilt in enumerate(marks):
-            # Counts are barred before they are removed: not barred yet, so what was read is whole.
+            # Counts are barred before they are removed: not barred yet, so the read is complete.
             if (await self._tables.stored_state(partition)).released_through >= epoch:
-                # Not a lost tail: where this is no race, waiting would never end it.
+                # Not a lost tail: unless this is a race, waiting would never end it.
                 raise StoreMismatch(
                     f"epoch {epoch} must be unreleased while its counts are read, but partition "
                     f"{partition} has it as released: another job was first, or this Redis is "
@@ -187,24 +191,23 @@ class SealedCounts:
                 )
             if await self._tables.token(partition, self._name(token)) != token:
                 raise CountsMoved(
-                    f"partition {partition} changed under the reader: Redis lost its tail; the "
-                    "counts come again from Kafka"
+                    f"partition {partition} changed during the read: Redis lost its tail; the "
+                    "worker recounts from Kafka"
                 )
             if await self._tables.rebuilt(partition) != rebuilt:
                 raise CountsMoved(
-                    f"partition {partition} changed under the reader: it is counted again from "
-                    "Kafka, as `blendstream rebuild` asked"
+                    f"partition {partition} changed during the read: `blendstream rebuild` has "
+                    "it recounted from Kafka"
                 )
 
     def _name(self, token: str) -> str:
-        # Of this one reading: two jobs that race must not see each other's mark for their own.
+        # Unique to this read: jobs that race must not take each other's token for their own.
         return f"{self._reader}-{token}"
 
 
-def _users(totals: Sequence[dict[str, int]], share: OptinSubgroup) -> int:
-    """People in a share. Not the sum of its counts: someone may have sent several records, and
-    how many is theirs alone to know."""
-    return sum(t.get(f"users:{share}", 0) for t in totals)
+def _users(totals: Sequence[dict[str, int]], subgroup: OptinSubgroup) -> int:
+    """Count a subgroup's people: not the sum of its counts, as one may send several records."""
+    return sum(t.get(f"users:{subgroup}", 0) for t in totals)
 
 
 def _lost(totals: Sequence[dict[str, int]]) -> bool:

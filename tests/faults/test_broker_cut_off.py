@@ -117,8 +117,8 @@ async def test_cut_off_while_an_epoch_is_opened_or_sealed(
         await running.cut_off_at(f"keeper.{step}")
         await _healed_and_right(running)
         written = [name for name, _ in running.once()[before:]]
-        # At its fence record the keeper has decided nothing, and the cut may abort what it sent:
-        # then a seal may be due before it.
+        # At its fence record the keeper has decided nothing, and the isolation may abort what it
+        # sent: then a seal may be due before it.
         undecided = step in ("fence", "sent")
         assert entry in (written if undecided else written[:1]), "the keeper was elsewhere"
 

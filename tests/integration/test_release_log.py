@@ -324,7 +324,7 @@ async def test_a_log_that_lost_its_beginning_is_refused(make_log, reader, kafka,
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
         await asyncio.to_thread(future.result, 10)
-    with pytest.raises(StoreMismatch, match="must be kept for ever"):
+    with pytest.raises(StoreMismatch, match="must be kept permanently"):
         await asyncio.to_thread(list, reader.to_end(1))
 
 

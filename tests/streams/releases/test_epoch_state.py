@@ -89,7 +89,7 @@ def test_the_log_state_stays_small_however_long_the_log() -> None:
     assert longest <= KEPT_EPOCHS + 4
     assert [e.epoch for e in log_state.unreleased(REPORTS)] == [498, 499]
     assert log_state.released_through(REPORTS) == 497
-    assert len(log_state._of_list) == 2
+    assert len(log_state._epoch_of_list) == 2
     fold(log_state, opened(3))
     assert 3 not in log_state.epochs, "an epoch that is over and forgotten does not open again"
 
