@@ -1,10 +1,10 @@
 """One frozen `Settings` from the environment (BLENDSTREAM_...) and one optional TOML file.
 
-    loaded = load_settings()          # every problem at once, as one SettingsError
+    loaded = load_settings()          # raises one SettingsError with all problems
     loaded.settings.epoch.window_s
     loaded.origins["epoch.window_s"]  # "default", a file, or the variable's name
 
-`sections` declares them, `rules` says what must hold between them.
+`sections` declares them; `rules` checks the conditions between them.
 """
 
 from blendstream.streams.settings.fields import Secret, Url, shown

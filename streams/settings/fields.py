@@ -1,4 +1,4 @@
-"""How one setting is declared, read from text, checked and shown."""
+"""Declaration, parsing and display of a single setting."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 MASK = "***"
 
-#: Given a value: what must hold, if it does not.
+#: Returns the condition that a value breaks, or None.
 Check = Callable[[Any], str | None]
 
 
 class SettingProblem(ValueError):
-    """What must hold for one value; the loader adds the name and what was found."""
+    """Raised with the condition that a value breaks; the loader adds its name and the value."""
 
 
 class Secret:
-    """Text that shows itself only when asked by name."""
+    """Text that prints as a mask; only `reveal` returns it."""
 
     __slots__ = ("__text",)
 
@@ -45,7 +45,7 @@ class Secret:
         self.__text = text
 
     def reveal(self) -> str:
-        """The text itself, for the library that needs it and for nothing else."""
+        """Return the text, only for the library that needs it."""
         return self.__text
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class Secret:
 
 
 class Url(Secret):
-    """A server's address, which may hold a user and a password; only the password is masked."""
+    """A server's address, which may contain a user and a password; masks only the password."""
 
     __slots__ = ()
 
@@ -76,16 +76,16 @@ class Url(Secret):
 
     @property
     def hosts(self) -> str:
-        """Hosts and ports alone: `a:9092,b:9092`."""
+        """Hosts and ports without the rest: `a:9092,b:9092`."""
         return self._authority.rpartition("@")[2]
 
     @property
     def path(self) -> str:
-        """What stands after the hosts, without its slash: a database's number, for example."""
+        """The URL path without slashes, for example the Redis database number."""
         return urlsplit(self._whole).path.strip("/") if self.readable else ""
 
     def of_each_host(self, scheme: str, path: str) -> list[Url]:
-        """The same address for each of its hosts alone."""
+        """Make one address per host, with the same credentials."""
         at = f"{self._credentials}@" if self._credentials else ""
         query = urlsplit(self._whole).query
         end = f"{path}?{query}" if query else path
@@ -93,23 +93,25 @@ class Url(Secret):
 
     @property
     def readable(self) -> bool:
-        """Whether every reader finds the hosts in the same place.
+        """True if every parser finds the hosts in the same place.
 
-        An unescaped / ? or # in the password ends the part that holds hosts; the part before it
-        would be taken for a host, and shown.
+        An unescaped / ? or # in the password ends the part with the hosts; a parser would take the
+        text before it for a host, and display it.
         """
         try:
             rest = urlsplit(self._whole)._replace(scheme="", netloc="").geturl()
-        except ValueError:  # a [ that closes nowhere
+        except ValueError:  # an unclosed [
             return False
         return "@" not in rest
 
     @property
     def user(self) -> str:
+        """The user, or nothing."""
         return unquote(self._credentials.partition(":")[0])
 
     @property
     def password(self) -> Secret:
+        """The password, or nothing."""
         return Secret(unquote(self._credentials.partition(":")[2]))
 
     def __repr__(self) -> str:
@@ -137,7 +139,7 @@ class Url(Secret):
 
 
 def setting(default: T, sentence: str, *checks: Check) -> T:
-    """Declare a setting: its default, the sentence that explains it, what must hold."""
+    """Declare a setting: its default, its description and its checks."""
     return dataclasses.field(default=default, metadata={"sentence": sentence, "checks": checks})
 
 
@@ -147,7 +149,7 @@ def required(sentence: str, *checks: Check) -> Any:
 
 
 def read_value(given: object, kind: Any) -> Any:
-    """Turn a value from a TOML file or the environment into the field's type."""
+    """Convert a value from a TOML file or the environment to the field's type."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if type(None) in kinds and given == "":
         return None
@@ -169,7 +171,7 @@ def read_value(given: object, kind: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value as the operator may see it; truth values as TOML has them."""
+    """Format a value for operators; booleans as in TOML, secrets masked."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -182,7 +184,7 @@ def shown(value: object) -> str:
 
 
 def as_json(value: object) -> Any:
-    """A value as programs may see it, in JSON's types; secrets are masked, and none is null."""
+    """Convert a value to JSON's types for programs; masks secrets, and none is null."""
     if isinstance(value, Mapping):
         return {str(name): as_json(value[name]) for name in sorted(value)}
     if isinstance(value, list | tuple):
@@ -218,7 +220,7 @@ def _number(kind: type[int | float], what: str) -> Callable[[object], int | floa
     return read
 
 
-def _truth(given: object) -> bool:
+def _boolean(given: object) -> bool:
     if isinstance(given, bool):
         return given
     if given in ("true", "false"):
@@ -233,9 +235,9 @@ def _text(given: object) -> str:
 
 
 READERS: Mapping[Any, Callable[[object], Any]] = {
-    int: _number(int, "a whole number"),
+    int: _number(int, "an integer"),
     float: _number(float, "a number"),
-    bool: _truth,
+    bool: _boolean,
     str: _text,
     Path: lambda given: Path(_text(given)),
     Secret: lambda given: Secret(_text(given)),

@@ -1,4 +1,4 @@
-"""Read settings from the environment and one TOML file; remember where each came from.
+"""Loading of settings from the environment and one TOML file, with the origin of each value.
 
 Decision: docs/decisions/0100-settings-of-our-own.md
 """
@@ -27,20 +27,20 @@ __all__ = ["Loaded", "RawSettings", "load_kafka", "load_redis", "load_settings",
 
 PREFIX = "BLENDSTREAM_"
 FILE_VARIABLE = "BLENDSTREAM_SETTINGS"
-#: Names that hosting platforms set; the prefixed ones win over them.
+#: Names that hosting platforms set; the prefixed ones override them.
 ACCEPTED = {"KAFKA_URL": "kafka.url", "REDIS_URL": "redis.url"}
 DEFAULT = "default"
 
 
 class Loaded(NamedTuple):
-    """The settings, and for each name where its value came from."""
+    """The settings, and the origin of each value by name."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
 class RawSettings(NamedTuple):
-    """What was given, unchecked: may hold secrets in clear text, so never print it as it is."""
+    """Values as read, unchecked. They may contain secrets in clear text: never print them."""
 
     values: dict[str, object]
     origins: dict[str, str]
@@ -50,23 +50,23 @@ class RawSettings(NamedTuple):
 def raw_settings(
     file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> RawSettings:
-    """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which wins.
+    """Read the file (or the one BLENDSTREAM_SETTINGS names), then the environment, which overrides.
 
-    A file that cannot be read is a `SettingsError` of its own: every setting in it would seem
-    missing, and hide the one problem to correct.
+    A file that cannot be read raises a separate `SettingsError`: otherwise every setting in it
+    would seem missing, which would hide the one problem to correct.
     """
     environment = os.environ if environment is None else environment
-    given = RawSettings({}, {}, [])
+    raw = RawSettings({}, {}, [])
     if file is None and environment.get(FILE_VARIABLE):
         file = Path(environment[FILE_VARIABLE])
-    for found in _sources(file, environment, given.problems):
-        given.values[found.name] = found.given
-        given.origins[found.name] = found.origin
-    return given
+    for found in _sources(file, environment, raw.problems):
+        raw.values[found.name] = found.value
+        raw.origins[found.name] = found.origin
+    return raw
 
 
 def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Loaded:
-    """The settings that were given, complete and checked; `SettingsError` names every problem."""
+    """Load the settings, complete and checked; `SettingsError` names every problem."""
     values, origins, problems = raw_settings(file, environment)
     try:
         settings = Settings.from_values(values)
@@ -91,12 +91,12 @@ def _is_missing_a_setting(values: Mapping[str, object]) -> bool:
 
 
 def load_kafka(environment: Mapping[str, str]) -> KafkaSettings:
-    """How to reach Kafka, from the environment, without the settings of the whole service."""
+    """Load Kafka's settings from the environment, without those of the whole service."""
     return KafkaSettings(**_section("kafka", environment))
 
 
 def load_redis(environment: Mapping[str, str]) -> RedisSettings:
-    """The same for Redis."""
+    """Load Redis's settings from the environment, without those of the whole service."""
     return RedisSettings(**_section("redis", environment))
 
 
@@ -108,35 +108,35 @@ def _section(section: str, environment: Mapping[str, str]) -> dict[str, Any]:
         or ACCEPTED.get(variable, "").startswith(f"{section}.")
     }
     problems: list[str] = []
-    given = {found.name: found.given for found in _sources(None, mine, problems)}
-    sections, wrong = read_values(given)
+    values = {found.name: found.value for found in _sources(None, mine, problems)}
+    sections, wrong = read_values(values)
     if problems or wrong:
         raise SettingsError([*problems, *wrong])
     return sections[section]
 
 
-class _Found(NamedTuple):
+class _RawValue(NamedTuple):
     name: str
-    given: object
+    value: object
     origin: str
 
 
 def _sources(
     file: Path | None, environment: Mapping[str, str], problems: list[str]
-) -> Iterator[_Found]:
-    """Everything that was given, weakest first."""
+) -> Iterator[_RawValue]:
+    """Yield all values, those of the lowest precedence first."""
     known = {declared.name: declared for declared in declared_settings()}
     if file is not None:
         yield from _from_file(file, known, problems)
     for variable, name in ACCEPTED.items():
         if environment.get(variable):
-            yield _Found(name, environment[variable], variable)
+            yield _RawValue(name, environment[variable], variable)
     by_variable = {declared.variable: declared for declared in known.values()}
     for variable in sorted(environment):
         if not variable.startswith(PREFIX) or variable == FILE_VARIABLE:
             continue
         if variable in by_variable:
-            yield _Found(by_variable[variable].name, environment[variable], variable)
+            yield _RawValue(by_variable[variable].name, environment[variable], variable)
         elif (declared := by_variable.get(variable.removesuffix("_FILE"))) and declared.secret:
             yield from _secret_file(declared, Path(environment[variable]), variable, problems)
         else:
@@ -144,7 +144,7 @@ def _sources(
 
 
 def _document(file: Path) -> dict[str, Any]:
-    """Read a TOML file; `SettingsError` if it cannot be read or is something else."""
+    """Read a TOML file; `SettingsError` if it is unreadable or not TOML."""
     try:
         text = file.read_text(encoding="utf-8")
         return tomllib.loads(text)
@@ -171,7 +171,7 @@ def _document(file: Path) -> dict[str, Any]:
 
 def _from_file(
     file: Path, known: Mapping[str, SettingSpec], problems: list[str]
-) -> Iterator[_Found]:
+) -> Iterator[_RawValue]:
     document = _document(file)
     secrets: list[str] = []
     for section, table in document.items():
@@ -184,7 +184,7 @@ def _from_file(
                 password = known[name].kind is Url and Url(str(given)).password
                 if password or (known[name].secret and given):
                     secrets.append(name)
-                yield _Found(name, given, str(file))
+                yield _RawValue(name, given, str(file))
             elif (declared := known.get(name.removesuffix("_file"))) and declared.secret:
                 path = file.parent / str(given)
                 yield from _secret_file(declared, path, f"{file}: {name}", problems)
@@ -196,8 +196,8 @@ def _from_file(
 
 def _secret_file(
     declared: SettingSpec, path: Path, origin: str, problems: list[str]
-) -> Iterator[_Found]:
-    """A secret kept in a file of its own, as container platforms hand them out."""
+) -> Iterator[_RawValue]:
+    """Read a secret from a separate file, as container platforms provide them."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -208,9 +208,9 @@ def _secret_file(
         return
     if problem := exposed(path, f"the file of {declared.name}"):
         problems.append(problem)
-    # Several secrets: one id=secret on each line.
+    # Several secrets: one id=secret per line.
     given = text if declared.kind is Secret else ",".join(text.split())
-    yield _Found(declared.name, given, f"{path} (named by {origin})")
+    yield _RawValue(declared.name, given, f"{path} (named by {origin})")
 
 
 def _unknown(name: str, known: Mapping[str, object] | list[str], where: str) -> str:

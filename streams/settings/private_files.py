@@ -1,7 +1,7 @@
-"""Checks who may read a file that holds secrets, and lets one command at a time rewrite it.
+"""Permission checks and locking of files that contain secrets.
 
-Its owner and its group may read it: Kubernetes hands secrets to a group (fsGroup). Only its owner
-may change it: writing a token file decides who is let in.
+The owner and the group may read such a file: Kubernetes gives secrets to a group (fsGroup). Only
+the owner may change it: whoever writes a token file decides who has access.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 @contextmanager
 def rewriting(file: Path) -> Iterator[None]:
-    """Keep other commands from rewriting `file` until the block ends; read it inside the block.
+    """Prevent other commands from rewriting `file` until the block ends; read it in the block.
 
-    Two that read the same text and then replaced it lost one of two changes. The folder is locked,
-    not the file: the file is replaced, and a lock file would lie among secrets that hosts copy.
+    Otherwise two commands that read and replace it concurrently lose one change. The lock is on the
+    folder, not the file, because commands replace the file; a lock file would be copied with the
+    secrets.
     """
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -35,12 +36,12 @@ def rewriting(file: Path) -> Iterator[None]:
 
 
 def exposed(file: Path, subject: str) -> str | None:
-    """What is wrong with the mode of a file of secrets and how to fix it, or None."""
+    """Describe what is wrong with the mode of a file of secrets and how to fix it, or None."""
     try:
         found = file.stat().st_mode
     except OSError:
-        return None  # Reading it fails too, and says why.
-    # A pipe or a terminal keeps nothing that someone could read later.
+        return None  # Reading it fails too, with the reason.
+    # A pipe or a terminal stores nothing that someone could read later.
     if not stat.S_ISREG(found) or not found & _TOO_OPEN:
         return None
     return (

@@ -1,4 +1,4 @@
-"""What must hold between settings. Each rule yields a sentence for what does not."""
+"""Conditions between settings. Each rule yields a sentence per condition that does not hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["broken_rules"]
 
 
 def broken_rules(settings: Settings) -> Iterator[str]:
-    """Every rule that the settings break, with what to do."""
+    """Yield a sentence for every rule that the settings break, with what to do."""
     found = False
     for rule in (
         _lateness,
@@ -44,8 +44,8 @@ def broken_rules(settings: Settings) -> Iterator[str]:
 
 def _lateness(settings: Settings) -> Iterator[str]:
     epoch, gateway = settings.epoch, settings.gateway
-    # What was accepted must not be judged late: it waited in a frame, then for Kafka, between two
-    # clocks that may each be off.
+    # Accepted entries must not be late: they waited in a frame, then for Kafka, and both clocks
+    # involved may be wrong.
     needed = gateway.linger_s + gateway.delivery_deadline_s + 2 * epoch.allowed_skew_s
     if epoch.grace_s < needed:
         yield (
@@ -72,12 +72,12 @@ def _privacy(settings: Settings) -> Iterator[str]:
         if privacy.epsilon <= math.log(2):
             yield (
                 "privacy.epsilon must be above ln 2 = 0.6931 in the paper's profile (Theorem 1), "
-                f"got {privacy.epsilon:g}; raise it, or take profile = sharp"
+                f"got {privacy.epsilon:g}; raise it, or use profile = sharp"
             )
         if privacy.records_per_optin_user > 1:
             yield (
                 "privacy.records_per_optin_user must be 1 in the paper's profile (Theorem 1), "
-                f"got {privacy.records_per_optin_user}; take profile = sharp for more"
+                f"got {privacy.records_per_optin_user}; use profile = sharp for more"
             )
         if selection_share >= 1:
             yield (
@@ -124,7 +124,7 @@ def _budget_period(settings: Settings) -> Iterator[str]:
     if privacy.profile != "sharp":
         yield (
             "privacy.profile must be sharp with budget.period_epochs, whose noise is for the whole "
-            f"period, got {privacy.profile}; take sharp, or set period_epochs to 0"
+            f"period, got {privacy.profile}; use sharp, or set period_epochs to 0"
         )
     if privacy.optin_cohorts > 1:
         yield (
@@ -164,7 +164,7 @@ def _click_graph(settings: Settings) -> Iterator[str]:
 
 
 def _first_epoch(settings: Settings) -> Iterator[str]:
-    """What the parts of an epoch refuse together: gateways must not start without jobs."""
+    """Reject settings with which the jobs could not open an epoch, before any process starts."""
     try:
         plan_from(settings)
     except ParameterError as error:
@@ -224,7 +224,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
             "keys.current_id must be one of the ids in keys.master_secrets "
             f"({', '.join(sorted(keys.master_secrets))}), got {keys.current_id}; add its secret"
         )
-    # The current secret will not do for cohorts, which must stay as they are when secrets rotate.
+    # Cohorts need a separate secret: they must not change when secrets rotate.
     cohorts = settings.privacy.optin_cohorts or (
         1 if settings.period_epochs else settings.privacy.cohorts or 1
     )
@@ -233,7 +233,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
         yield (
             "keys.cohort_id must be one of the ids in keys.master_secrets "
             f"({', '.join(sorted(keys.master_secrets))}) when privacy.cohorts is above 1, got "
-            f"{keys.cohort_id or 'none'}; name one and keep it for good"
+            f"{keys.cohort_id or 'none'}; name one and never change it"
         )
     if kafka.sasl_mechanism != "none" and not (kafka.user and kafka.password):
         yield (
@@ -242,13 +242,13 @@ def _secrets(settings: Settings) -> Iterator[str]:
         )
     if kafka.sasl_mechanism == "none" and (kafka.user or kafka.password):
         yield (
-            "kafka.sasl_mechanism must say how to use the user and password, got none; set it to "
+            "kafka.sasl_mechanism must be set for a user and password, got none; set it to "
             "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
         )
     if kafka.sasl_mechanism == "PLAIN" and not kafka.tls:
         yield (
             "kafka.url must begin with kafka+ssl:// when kafka.sasl_mechanism is PLAIN, got "
-            f"{kafka.url.scheme or 'no scheme'}; the password would travel readable"
+            f"{kafka.url.scheme or 'no scheme'}; otherwise the password is sent in clear text"
         )
     if (kafka.tls_certificate_file is None) != (kafka.tls_key_file is None):
         yield (
@@ -304,6 +304,6 @@ def _leases(settings: Settings) -> Iterator[str]:
         )
     if gateway.frame_bytes > gateway.buffer_bytes:
         yield (
-            f"gateway.buffer_bytes must hold at least one frame of {gateway.frame_bytes} bytes, "
+            f"gateway.buffer_bytes must have room for one frame of {gateway.frame_bytes} bytes, "
             f"got {gateway.buffer_bytes}; raise it"
         )

@@ -1,4 +1,4 @@
-"""The one frozen object that holds every setting. Built means checked."""
+"""The frozen `Settings` object. Its constructor validates every setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SettingSpec", "Settings", "declared_settings", "read_values"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set, read once at start-up. `blender` never sees it."""
+    """All settings, read once at start-up. `blender` never receives it."""
 
     kafka: sections.KafkaSettings
     redis: sections.RedisSettings
@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def period_epochs(self) -> int:
-        """T, or 0 where each epoch has a budget of its own: as set, or the profile's own way."""
+        """T, or 0 if each epoch has a separate budget: as set, or the profile's default."""
         chosen = self.budget.period_epochs
         if chosen is not None:
             return chosen
@@ -56,15 +56,15 @@ class Settings:
 
     @property
     def segment_s(self) -> int:
-        """How long one file of the log is written to: raw data is removed in whole files only."""
+        """Maximum age of a log segment; Kafka removes raw data in whole segments only."""
         return self.topics.segment_s or min(self.epoch.window_s, 3600)
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Build from dotted names: `{"epoch.window_s": 60, ...}`, texts as in the environment."""
+        """Build from dotted names, `{"epoch.window_s": 60, ...}`; values may be strings."""
         given, problems = read_values(values)
         problems += [
-            f"{declared.name} must be given and has no default: {declared.sentence} "
+            f"{declared.name} is required and has no default: {declared.sentence} "
             f"Set {declared.variable}"
             for declared in declared_settings()
             if declared.required and declared.name not in values
@@ -76,7 +76,7 @@ class Settings:
 
 
 def read_values(values: Mapping[str, object]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Values by section and field, each checked by itself; and every problem with them."""
+    """Parse and check each value. Return the values by section and field, and all problems."""
     known = {declared.name: declared for declared in declared_settings()}
     by_section: dict[str, dict[str, Any]] = {section: {} for section in section_types()}
     problems: list[str] = []
@@ -98,7 +98,7 @@ def read_values(values: Mapping[str, object]) -> tuple[dict[str, dict[str, Any]]
 
 
 class SettingSpec(NamedTuple):
-    """One setting as it is declared, wherever its value came from."""
+    """Declaration of one setting."""
 
     section: str
     field: str
@@ -109,41 +109,43 @@ class SettingSpec(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As in the TOML file: `epoch.window_s`."""
+        """Name as in the TOML file: `epoch.window_s`."""
         return f"{self.section}.{self.field}"
 
     @property
     def variable(self) -> str:
-        """As in the environment: `BLENDSTREAM_EPOCH_WINDOW_S`."""
+        """Name of its environment variable: `BLENDSTREAM_EPOCH_WINDOW_S`."""
         return f"BLENDSTREAM_{self.section}_{self.field}".upper()
 
     @property
     def required(self) -> bool:
+        """True if it has no default."""
         return self.default is dataclasses.MISSING
 
     @property
     def secret(self) -> bool:
-        """Whether it is a secret, or several by id; it may then be kept in a file of its own."""
+        """True if it is a secret, or several by id, which may then be in a separate file."""
         return "Secret" in str(self.kind)
 
     def problems(self, value: object) -> list[str]:
-        """What this value alone breaks, and what to do."""
+        """List the checks that a value breaks, and what to do."""
         complaints = [complaint for check in self.checks if (complaint := check(value))]
         return [
             f"{self.name} {each}, got {shown(value)}; set {self.variable}" for each in complaints
         ]
 
     def value_in(self, settings: Settings) -> Any:
+        """Return this setting's value."""
         return getattr(getattr(settings, self.section), self.field)
 
 
 def section_types() -> dict[str, Any]:
-    """The sections by name, in the order the class declares them."""
+    """Return the sections' types by name, in the order of declaration."""
     return typing.get_type_hints(Settings)
 
 
 def declared_settings() -> Iterator[SettingSpec]:
-    """Every setting there is, in order."""
+    """Yield all settings, in order."""
     for section, kind in section_types().items():
         hints = typing.get_type_hints(kind)
         for entry in dataclasses.fields(kind):

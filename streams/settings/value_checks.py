@@ -1,4 +1,4 @@
-"""What may be asked of a single value. Each returns the condition that failed, or None."""
+"""Checks of single values. Each returns the condition that the value breaks, or None."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ __all__ = [
 
 MIN_SECRET_BYTES = 32
 
-#: Above these a release is private in name only: at ε = 10 one count in 75 gets any noise at all,
-#: and δ is the share of people of whom everything may come out. Below the least ε nothing can be
-#: distinguished from the noise of any number of people.
+#: Above these bounds privacy is nominal: at ε = 10 one count in 75 has any noise, and δ bounds the
+#: probability that everything about a person is revealed. Below the minimum ε no result can be
+#: distinguished from noise for any number of people.
 LEAST_EPSILON, LARGEST_EPSILON, LARGEST_DELTA = 1e-3, 10.0, 1e-3
 
 
 def at_least(low: float) -> Check:
-    """Finite and no smaller than `low`."""
+    """Check that a value is finite and at least `low`."""
     return lambda value: None if low <= value < math.inf else f"must be at least {low:g}"
 
 
 def above(low: float) -> Check:
-    """Finite and larger than `low`."""
+    """Check that a value is finite and above `low`."""
     return lambda value: None if low < value < math.inf else f"must be finite and above {low:g}"
 
 
 def between(low: float, high: float) -> Check:
-    """Within the bounds, which both count."""
+    """Check that a value is within the bounds, both included."""
     return lambda value: None if low <= value <= high else f"must lie in [{low:g}, {high:g}]"
 
 
 def none_or(check: Check) -> Check:
-    """Apply the check, unless nothing was chosen."""
+    """Apply the check, unless the value is None."""
     return lambda value: None if value is None else check(value)
 
 
 def epsilon(value: float) -> str | None:
-    """A promise that means something: no setting may make the noise vanish."""
+    """Check that ε is meaningful: no setting may remove the noise."""
     if LEAST_EPSILON <= value <= LARGEST_EPSILON:
         return None
     return (
@@ -61,26 +61,29 @@ def epsilon(value: float) -> str | None:
 
 
 def delta(value: float) -> str | None:
-    """Small enough to be a negligible chance."""
+    """Check that δ is a negligible probability."""
     if 0 < value <= LARGEST_DELTA:
         return None
-    return f"must be above 0 and at most {LARGEST_DELTA:g}, a chance that anything comes out"
+    return (
+        f"must be above 0 and at most {LARGEST_DELTA:g}, the probability that everything about a "
+        "person is revealed"
+    )
 
 
 def port(value: int) -> str | None:
-    """A TCP port that a service may listen on."""
+    """Check that a value is a TCP port on which a service may listen."""
     return None if 1 <= value <= 65535 else "must be a port, 1 to 65535"
 
 
 def name(value: str) -> str | None:
-    """Text that is safe in a topic's name and in a Redis key."""
+    """Check that text is safe in a topic's name and in a Redis key."""
     if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", value):
         return None
     return "must have 1 to 64 of the characters a-z 0-9 . _ - and start with a letter or digit"
 
 
 def url(*schemes: str) -> Check:
-    """An address with one of these schemes ("" allows none) and a host."""
+    """Check that a URL has one of these schemes ("" allows none) and a host."""
 
     def check(value: Url) -> str | None:
         if not value.readable:
@@ -96,14 +99,14 @@ def url(*schemes: str) -> Check:
 
 
 def file_exists(value: Path | None) -> str | None:
-    """No file named, or one that can be read."""
+    """Check that a named file exists."""
     return None if value is None or value.is_file() else "must name a file that exists"
 
 
 def master_secrets(value: Mapping[str, Secret]) -> str | None:
-    """At least one secret; each an id for topics and 32 random bytes in hexadecimal."""
+    """Check that there is a secret, and that each has a valid id and 32 bytes in hexadecimal."""
     if not value:
-        return "must hold at least one id = secret"
+        return "must contain at least one id = secret"
     for key_id, secret in value.items():
         if name(key_id):
             return f"must have ids, each of which {name(key_id)}"

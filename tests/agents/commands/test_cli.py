@@ -83,7 +83,7 @@ def test_settings_shows_values_origins_and_sentences_and_masks_secrets(
     shown = capsys.readouterr().out
     assert "period_s = 31536000   (BLENDSTREAM_BUDGET_PERIOD_S)" in shown
     assert "window_s = 86400   (default)" in shown
-    assert "How long one epoch collects, in seconds. BLENDSTREAM_EPOCH_WINDOW_S" in shown
+    assert "Length of an epoch's window, in seconds. BLENDSTREAM_EPOCH_WINDOW_S" in shown
     assert "master_secrets = test=***   (BLENDSTREAM_KEYS_MASTER_SECRETS)" in shown
     assert secret not in shown
 
@@ -97,7 +97,7 @@ def test_bad_settings_end_with_the_problems_and_a_failing_exit_code(monkeypatch,
 
     said = capsys.readouterr()
     assert "blendstream: 10 settings must be corrected" in said.err
-    assert "budget.client_epsilon_limit must be given and has no default" in said.err
+    assert "budget.client_epsilon_limit is required and has no default" in said.err
     assert "optin_epsilon_limit = (must be given)   (not given)" in said.out
 
 
@@ -124,7 +124,7 @@ def test_wrong_settings_are_shown_with_the_values_that_were_given(file_of_settin
     assert f"grace_s = 30.0   ({file_of_settings})" in said.out
     assert f"url = kafka://user:***@kafka-1:9092   ({file_of_settings})" in said.out
     assert f"sasl_password = ***   ({file_of_settings})" in said.out
-    assert "epoch.window_s must be a whole number, got 'a day'" in said.err
+    assert "epoch.window_s must be an integer, got 'a day'" in said.err
     assert "hunter2" not in said.out + said.err
 
 
