@@ -1,14 +1,14 @@
-"""The worker process: counts its share of the partitions until it is stopped.
+"""The worker process, which counts the partitions that Kafka assigns to it.
 
-Any number of workers share the partitions; Kafka's group protocol divides them, and adding or
-removing one needs no configuration. A worker is
+Any number of workers divide the partitions by Kafka's group protocol; adding or removing one needs
+no configuration. A worker is
 
-    ready   while Redis and Kafka answer and none of its partitions is stopped     (/readyz)
-    alive   unless it has lag that does not move although both answer, counts other partitions
-            than its group has given it, its group coordinator or one of its own watches has
-            died, or Faust has crashed: then it exits, to be restarted (/healthz)
+    ready   while Redis and Kafka respond and none of its partitions is halted      (/readyz)
+    alive   unless its offsets do not move despite lag although both respond, it counts other
+            partitions than its group assigned, its group coordinator or one of its own watch tasks
+            has died, or Faust has crashed: then it exits, to be restarted (/healthz)
 
-A stop has a deadline. What was not stored by then is counted by the next worker of the partition.
+A stop has a deadline. The partition's next worker counts the batches not stored by then.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run_worker(settings: Settings) -> NoReturn:
 
 @dataclass(eq=False)
 class Worker:
-    """Both counters and their app."""
+    """The counters of both topics, their Faust app, and the watch tasks."""
 
     _settings: Settings
     app: CountingApp
@@ -67,7 +67,7 @@ class Worker:
 
     @classmethod
     async def connect(cls, settings: Settings) -> Worker:
-        """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+        """Connect to Kafka and Redis and check or create the topics; raise one clear error."""
         kafka, topics, redis = await reach_servers(settings)
         release_log = LogFollower(
             settings.kafka, kafka, topics.releases.name, skew_s=settings.epoch.allowed_skew_s
@@ -105,23 +105,23 @@ class Worker:
 
     @property
     def unready(self) -> list[str]:
-        """Which partitions are stopped, or which server does not answer or refuses writes."""
+        """Halted partitions, or the server that does not respond or refuses writes."""
         if self._servers.write_refusal is not None:
             return [self._servers.write_refusal]
         if all(counter.ready for counter in self.counters):
             return []
-        stopped = [
-            f"{counter.stem} partition {partition} is stopped: {reason}"
+        halted = [
+            f"{counter.stem} partition {partition} is halted: {reason}"
             for counter in self.counters
-            for partition, reason in sorted(counter.stopped.items())
+            for partition, reason in sorted(counter.halted.items())
         ]
-        return stopped or ["Redis or Kafka does not answer"]
+        return halted or ["Redis or Kafka does not answer"]
 
     async def run(self) -> str | None:
-        """Join the group and count, until `stop`; or why it must be restarted."""
+        """Join the group and count until `stop`. Return a reason if the process must restart."""
         self._tasks = [asyncio.create_task(self._check(counter)) for counter in self.counters]
         self._tasks.append(asyncio.create_task(self._servers.run()))
-        # Starting ends with the first assignment, which may take as long as Kafka likes.
+        # Starting ends with the first assignment, which may take arbitrarily long.
         self._starting = asyncio.create_task(self.app.start())
         while True:
             with contextlib.suppress(TimeoutError):
@@ -132,9 +132,11 @@ class Worker:
                 return unfit
 
     def stop(self) -> None:
+        """Let `run` return."""
         self._stopping.set()
 
     async def close(self) -> None:
+        """Stop Faust and disconnect from the servers."""
         for task in self._tasks:
             task.cancel()
         if self._starting is not None:
@@ -145,7 +147,7 @@ class Worker:
         log.info("worker_stopped")
 
     def _unfit(self) -> str | None:
-        """Why this worker cannot go on, if that is so."""
+        """Return the reason why this worker must restart, if there is one."""
         starting = self._starting
         failed = starting is not None and starting.done() and starting.exception() is not None
         if self.app.crashed or failed:
@@ -153,7 +155,7 @@ class Worker:
         if self.app.coordinator_died:
             return "the group coordinator's task has died"
         if self.app.unhandled_for_s() > self._settings.worker.stall_exit_s:
-            return "the group has given this worker other partitions than it counts"
+            return "the group has assigned this worker other partitions than it counts"
         for task in self._tasks:
             if task.done():
                 log.error("watch_ended", exc_info=None if task.cancelled() else task.exception())
@@ -168,7 +170,7 @@ class Worker:
             await asyncio.sleep(self._settings.worker.idle_check_s)
             try:
                 await counter.check()
-                self.app.pause(counter.topic.name, counter.stopped)
+                self.app.pause(counter.topic.name, counter.halted)
             except Exception:
                 log.exception("check_failed", extra={"stem": counter.stem})
             metrics.READY.set(not self.unready)

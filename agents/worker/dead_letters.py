@@ -1,8 +1,8 @@
-"""Reports where refused entries are, so that senders can be corrected. Never what they contain.
+"""Dead-letter records: locate refused entries, so that senders can be corrected, without content.
 
-A letter is one JSON object: topic, partition, offset, entry within the frame (null: all of it),
-reason, and the lengths of its parts. It is sent once in the usual case, again after a replay, and
-not at all when Kafka is slow: counting never waits for a letter.
+A record is one JSON object: topic, partition, offset, entry within the frame (null: all of it),
+reason, and the lengths of the entry's parts. The worker usually sends it once, again after a
+replay, and not at all when Kafka is slow: counting never waits for it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ _PATIENCE_S = 1.0
 
 
 class DeadLetters:
-    """Letters about one topic's entries."""
+    """Sends dead-letter records about one topic's entries."""
 
     def __init__(self, app: CountingApp, about: str, topic: str) -> None:
         self._about = about
         self._topic = app.topic(topic, value_type=bytes, value_serializer="raw")
 
     async def send(self, partition: int, letters: Sequence[DeadLetter]) -> None:
+        """Send the records of one partition; drop the rest after a second or an error."""
         with contextlib.suppress(TimeoutError, KafkaError, FaustError):
             async with asyncio.timeout(_PATIENCE_S):
                 for letter in letters:
-                    await self._topic.send(value=self._packed(partition, letter))
+                    await self._topic.send(value=self._encode(partition, letter))
 
-    def _packed(self, partition: int, letter: DeadLetter) -> bytes:
+    def _encode(self, partition: int, letter: DeadLetter) -> bytes:
         return json.dumps(
             {
                 "topic": self._about,

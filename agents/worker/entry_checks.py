@@ -1,13 +1,13 @@
-"""Judge each entry of a batch: count it, or refuse it for one reason.
+"""Validate each entry of a batch: count it, or refuse it for one reason.
 
-Pure: takes frames, the release log state, the epoch keys and the fingerprints seen so far, and
-returns a verdict, which `streams.tables.count_table` stores in one step. The only argument that it
-changes is the fingerprint table, which the caller discards if the verdict is not stored.
+Pure: frames, the log state, the epoch keys and the fingerprints seen so far go in; a verdict comes
+out, which `streams.tables.count_table` stores in one step. The only mutated argument is the
+fingerprint table, which the caller discards if it does not store the verdict.
 
-Promises: every entry of every frame ends in exactly one place: counted, or refused for exactly
-one reason. A marker has no entry and adds nothing. The same log gives the same verdicts however it
-is cut into batches, because an entry is judged by its broker append time, its offset, and what lies
-before it in its partition.
+Promises: every entry of every frame is either counted, or refused for exactly one reason. A marker
+has no entry and adds nothing. The same log yields the same verdicts however it is cut into batches,
+because a verdict depends on the entry's broker append time, its offset, and the entries before it
+in its partition.
 Assumes: all entries of one contributor and epoch are in one partition.
 """
 
@@ -70,7 +70,7 @@ def judge_reports(
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
-    """Judge a batch of client reports. `keys` and `seen` have every unreleased epoch."""
+    """Validate a batch of client reports. `keys` and `seen` contain every unreleased epoch."""
     verdict = BatchVerdict()
     accepted: dict[int, tuple[HeadListRelease, list[Delivery]]] = {}
     past = log_state.released_through(InputStream.CLIENT_REPORTS)
@@ -90,7 +90,9 @@ def judge_reports(
         if epoch.epoch != frame.epoch:
             verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
             continue
-        if _untimely(verdict, epoch, InputStream.CLIENT_REPORTS, partition, delivery, len(frame)):
+        if _refuse_untimely(
+            verdict, epoch, InputStream.CLIENT_REPORTS, partition, delivery, len(frame)
+        ):
             continue
         head_list = epoch.head_list
         assert head_list is not None, "the list was found by its id"
@@ -123,7 +125,7 @@ def _count_reports(
     legal = shape.allowed(cells)
     if not legal.all():
         tally.refused[Refusal.MALFORMED] += int(np.count_nonzero(~legal))
-        _letters(verdict, deliveries, np.flatnonzero(~legal))
+        _add_dead_letters(verdict, deliveries, np.flatnonzero(~legal))
         contributors, cells = contributors[legal], cells[legal]
 
     fingerprints = siphash(keys.fingerprint, contributors)
@@ -142,7 +144,7 @@ def judge_optin_records(
     keys: Mapping[int, EpochKeys],
     seen: Mapping[int, FingerprintTable],
 ) -> BatchVerdict:
-    """Judge a batch of opt-in records. `keys` and `seen` have every unreleased epoch."""
+    """Validate a batch of opt-in records. `keys` and `seen` contain every unreleased epoch."""
     verdict = BatchVerdict()
     accepted: dict[int, tuple[EpochState, list[Delivery]]] = {}
     for delivery in deliveries:
@@ -156,7 +158,7 @@ def judge_optin_records(
                 verdict.late += len(frame)
             else:
                 verdict.refuse(None, delivery, Refusal.WRONG_EPOCH, len(frame))
-        elif not _untimely(
+        elif not _refuse_untimely(
             verdict, epoch, InputStream.OPTIN_RECORDS, partition, delivery, len(frame)
         ):
             accepted.setdefault(epoch.epoch, (epoch, []))[1].append(delivery)
@@ -179,76 +181,83 @@ def _count_records(
     per_user = epoch.parameters.plan.privacy.records_per_optin_user
     tally = verdict.tally(epoch.epoch)
     tally.received += len(slots)
-    shares = _shares(epoch, keys, contributors)
+    subgroups = _subgroups(epoch, keys, contributors)
 
-    # Each step refuses some and hands the rest, still in log order, to the next.
-    left = np.arange(len(slots))
+    # Each step refuses some entries and keeps the others, in log order, for the next step.
+    remaining = np.arange(len(slots))
 
     def keep(mask: NDArray[np.bool_], reason: Refusal) -> NDArray[np.intp]:
         refused = int(np.count_nonzero(~mask))
         if refused:
             tally.refused[reason] += refused
-        return left[mask]
+        return remaining[mask]
 
     none = np.concatenate([f.without_record() for f in frames])
     too_long = texts.too_long()
     malformed = texts.malformed() & ~too_long & ~none
     for fault, reason in ((too_long, Refusal.TOO_LONG), (malformed, Refusal.MALFORMED)):
         if fault.any():
-            _letters(verdict, deliveries, np.flatnonzero(fault), reason)
-            left = keep(~fault[left], reason)
-    left = keep(shares[left] < len(OptinSubgroup), Refusal.MALFORMED)
-    left = keep(slots[left] < per_user, Refusal.OVER_LIMIT)
+            _add_dead_letters(verdict, deliveries, np.flatnonzero(fault), reason)
+            remaining = keep(~fault[remaining], reason)
+    remaining = keep(subgroups[remaining] < len(OptinSubgroup), Refusal.MALFORMED)
+    remaining = keep(slots[remaining] < per_user, Refusal.OVER_LIMIT)
     # Departure: T counts slot 0 only (docs/decisions/0110-one-quantity.md).
-    left = keep((shares[left] != _T) | (slots[left] == 0), Refusal.SPARE)
+    remaining = keep((subgroups[remaining] != _T) | (slots[remaining] == 0), Refusal.SPARE)
 
-    rows = np.column_stack((contributors[left], slots[left].astype(np.uint64)))
+    rows = np.column_stack((contributors[remaining], slots[remaining].astype(np.uint64)))
     fingerprints = siphash(keys.fingerprint, rows)
     new = seen.add(fingerprints)
     tally.fingerprints.append(fingerprints[new])
-    left = keep(new, Refusal.DUPLICATE)
+    remaining = keep(new, Refusal.DUPLICATE)
     # Before repeated records are refused: the number of users must not depend on their records.
-    for number, share in enumerate(OptinSubgroup):
-        first = (shares[left] == number) & (slots[left] == 0)
-        tally.users[share] += int(np.count_nonzero(first))
-    tally.none += int(np.count_nonzero(none[left]))
-    left = left[~none[left]]
+    for number, subgroup in enumerate(OptinSubgroup):
+        first = (subgroups[remaining] == number) & (slots[remaining] == 0)
+        tally.users[subgroup] += int(np.count_nonzero(first))
+    tally.none += int(np.count_nonzero(none[remaining]))
+    remaining = remaining[~none[remaining]]
     if per_user > 1:
-        # For S and the graph one user moves a record by at most one: the noise relies on it.
-        whose = (contributors[i].tobytes() for i in left)
+        # In S and the graph subgroup, one user changes a record's count by at most one: the noise
+        # depends on it.
+        whose = (contributors[i].tobytes() for i in remaining)
         copies = np.array(
-            [keys.record_of(*pair) for pair in zip(whose, texts.of_entries(left), strict=True)],
+            [
+                keys.record_of(*pair)
+                for pair in zip(whose, texts.of_entries(remaining), strict=True)
+            ],
             dtype=np.uint64,
         )
         new = seen.add(copies)
         tally.fingerprints.append(copies[new])
-        left = keep(new, Refusal.REPEATED)
-    for number, share in enumerate(OptinSubgroup):
-        records = Counter(texts.of_entries(left[shares[left] == number]))
+        remaining = keep(new, Refusal.REPEATED)
+    for number, subgroup in enumerate(OptinSubgroup):
+        records = Counter(texts.of_entries(remaining[subgroups[remaining] == number]))
         if records:
-            tally.records[share] = records
+            tally.records[subgroup] = records
 
 
 _T: Final = list(OptinSubgroup).index(OptinSubgroup.T)
 
 
-def _shares(
+def _subgroups(
     epoch: EpochState, keys: EpochKeys, contributors: NDArray[np.uint64]
 ) -> NDArray[np.intp]:
-    """The number of each contributor's share; in a budget period the gateway wrote it into the key.
+    """Return the number of each contributor's subgroup.
 
-    A number that belongs to no share was written by no gateway of this epoch.
+    In a budget period the gateway encodes it in the key; a number of no subgroup was not written by
+    a gateway of this epoch.
     """
     if epoch.parameters.period is not None:
         raw = np.ascontiguousarray(contributors, dtype="<u8").tobytes()
         size = len(raw) // max(1, len(contributors))
-        shares = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
-        return np.array(shares, dtype=np.intp)
+        subgroups = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
+        return np.array(subgroups, dtype=np.intp)
     points = siphash(keys.share, contributors)
-    return partition_users(points, [epoch.shares_ppm.get(share, 0) for share in OptinSubgroup])
+    return partition_users(
+        points, [epoch.shares_ppm.get(subgroup, 0) for subgroup in OptinSubgroup]
+    )
 
 
-def _untimely(
+def _refuse_untimely(
     verdict: BatchVerdict,
     epoch: EpochState,
     stem: InputStream,
@@ -266,8 +275,8 @@ def _untimely(
         verdict.refuse(epoch.epoch, delivery, Refusal.LATE, entries)
         return True
     if epoch.beyond_seal(stem, partition, delivery.offset):
-        # Its sender was answered "accepted". That cannot happen while brokers' clocks are within
-        # the allowed skew of one another, so it has a reason of its own, not LATE.
+        # The gateway answered "accepted". That cannot happen while the brokers' clocks differ by
+        # no more than the allowed skew, so this has a separate reason, not LATE.
         verdict.refuse(epoch.epoch, delivery, Refusal.BEYOND_SEAL, entries)
         return True
     if delivery.append_ms < epoch.early_before_ms(stem):
@@ -277,14 +286,14 @@ def _untimely(
 
 
 def _pass_or_refuse(verdict: BatchVerdict, delivery: Delivery) -> None:
-    """A message without entries of this stem: ignore a marker, refuse anything else."""
+    """Ignore a marker, refuse any other message without entries of this stem."""
     if isinstance(delivery.frame, Marker):
         return
     too_long = isinstance(delivery.frame, RefusedFrame) and delivery.frame.too_long
     verdict.refuse(None, delivery, Refusal.TOO_LONG if too_long else Refusal.MALFORMED, 1)
 
 
-def _letters(
+def _add_dead_letters(
     verdict: BatchVerdict,
     deliveries: Sequence[Delivery],
     entries: NDArray[np.intp],
@@ -309,8 +318,9 @@ def _size(delivery: Delivery) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """The text of a batch's opt-in records, joined: entry i has its query from `starts[i]` to
-    `middles[i]` and its URL from there to `ends[i]`. All entries are checked at once.
+    """The joined text of a batch's opt-in records, for checks over all entries together.
+
+    Entry i has its query from `starts[i]` to `middles[i]` and its URL from there to `ends[i]`.
     """
 
     text: bytes
@@ -320,13 +330,14 @@ class _Texts:
 
     @classmethod
     def of(cls, frames: Sequence[OptinFrame]) -> _Texts:
+        """Join the text of these frames."""
         queries = np.concatenate([f.query_lengths for f in frames]).astype(np.int64)
         urls = np.concatenate([f.url_lengths for f in frames]).astype(np.int64)
         ends = np.cumsum(queries + urls)
         return cls(b"".join(f.text for f in frames), ends - queries - urls, ends - urls, ends)
 
     def of_entries(self, entries: NDArray[np.intp]) -> list[bytes]:
-        """`query TAB url` of each of these."""
+        """Return `query TAB url` of each of these entries."""
         text, parts = self.text, (self.starts[entries], self.middles[entries], self.ends[entries])
         return [
             text[start:middle] + SEPARATOR + text[middle:end]
@@ -334,11 +345,12 @@ class _Texts:
         ]
 
     def too_long(self) -> NDArray[np.bool_]:
+        """Return True per entry whose query or URL exceeds its limit."""
         queries, urls = self.middles - self.starts, self.ends - self.middles
         return np.asarray((queries > MAX_QUERY_BYTES) | (urls > MAX_URL_BYTES))
 
     def malformed(self) -> NDArray[np.bool_]:
-        """Without query or URL, with control characters, or no UTF-8."""
+        """Return True per entry without query or URL, with control characters, or not in UTF-8."""
         malformed = (self.starts == self.middles) | (self.middles == self.ends)
         data = np.frombuffer(self.text, np.uint8)
         control = np.flatnonzero((data < 0x20) | (data == 0x7F))
@@ -357,7 +369,7 @@ class _Texts:
         return np.asarray(malformed)
 
     def _all_utf_8(self, data: NDArray[np.uint8]) -> bool:
-        """Whether the joined text is UTF-8, and no query or URL starts inside a character."""
+        """Return True if the joined text is UTF-8 and nothing starts inside a character."""
         begins = np.concatenate([self.starts, self.middles])
         first = data[begins[begins < len(data)]]
         return bool(((first & 0xC0) != 0x80).all()) and _is_utf_8(self.text)

@@ -1,8 +1,8 @@
-"""The Faust app and its two agents: which topics are read, from where, and in which batches.
+"""The Faust app and its two agents, which read the input topics in batches.
 
-Offsets live in Redis beside the counts. Faust seeks to what the group committed at the end of every
-rebalance, after all its own hooks; the consumer here answers that question from Redis instead.
-Kafka's own commits go on, for tools that show a group's lag, and nothing relies on them.
+Redis stores the offsets with the counts. At the end of every rebalance, after all its own hooks,
+Faust seeks to the offsets that the group committed; the consumer here uses Redis's offsets instead.
+The group still commits offsets to Kafka, for tools that show a group's lag; nothing relies on them.
 
 Private parts of Faust and mode are used here and nowhere else. Tested with
 faust-streaming>=0.15.3,<0.16; raise the bound only when tests/integration/test_counting*.py and
@@ -54,29 +54,29 @@ __all__ = ["CountingApp", "batches"]
 log = logging.getLogger(__name__)
 
 _RESUMED_AT_ONCE = 8
-#: A broker that has just come back may not know its topics yet. The worker that divides partitions
-#: then assigns none, and looks again when what it knows of the cluster is as old as this: by
-#: Faust's default after five minutes. Costs a request each time.
+#: A broker that has just restarted may not know its topics yet. The worker that divides partitions
+#: then assigns none, and checks again when its metadata reach this age: by Faust's default after
+#: five minutes. Each check costs a request.
 _METADATA_AGE_MS = 5_000
-#: aiokafka has one fetch on its way to a broker. While the busy partitions' records are being
-#: counted it asks for the quiet ones, and the broker keeps that question this long, by Faust's
-#: value 1.5 s, in which nothing else is fetched. Smaller costs an idle worker more questions.
+#: aiokafka has one fetch per broker in flight. While the worker counts the busy partitions'
+#: records, that fetch asks for the quiet ones, and the broker holds it this long (Faust: 1.5 s),
+#: during which nothing else is fetched. Less costs an idle worker more requests.
 _FETCH_WAIT_MS = 50
-#: Messages that Faust takes as one. More would save nothing: its 100 µs are shared by these.
+#: Messages that Faust handles as one. More would save nothing: these share its 100 µs.
 _JOINED = 256
 
 
 class JoinedMessages(bytes):
-    """Messages of one partition that Faust takes as one: it costs as much for one as for many.
+    """Messages of one partition that Faust handles as one, since its cost is per message.
 
-    Together no longer than a frame may be, so that buffers that count messages still bound bytes.
+    Together no longer than the maximum frame, so that buffers that count messages bound bytes too.
     """
 
     messages: Sequence[Message]
 
     @classmethod
     def of(cls, records: Sequence[ConsumerRecord[Any, Any]]) -> Iterator[ConsumerRecord[Any, Any]]:
-        """Fewer records, each under the offset of the last message that it holds."""
+        """Join records; each result has the offset of the last message that it contains."""
         run: list[Message] = []
         size = 0
         for record, following in zip_longest(records, records[1:]):
@@ -94,8 +94,8 @@ class JoinedMessages(bytes):
 
 
 class _ConsumerThread(AIOKafkaConsumerThread):
-    # Its lines are Faust's, not ours. The name is not one of Faust's own: mode replaces those of
-    # a subclass by the subclass's module.
+    # Log lines of this class are Faust's. The name must differ from Faust's names: mode replaces
+    # those, in a subclass, by the subclass's module.
     logger = logging.getLogger("faust.counting.consumer_thread")
 
     def _create_worker_consumer(self, transport: AiokafkaTransport) -> AIOKafkaConsumer:
@@ -110,7 +110,7 @@ class _ConsumerThread(AIOKafkaConsumerThread):
 
 
 class _Consumer(AiokafkaConsumer):
-    """Seeks to what Redis has counted."""
+    """Seeks to the offsets that Redis has counted."""
 
     logger = logging.getLogger("faust.counting.consumer")
 
@@ -118,8 +118,8 @@ class _Consumer(AiokafkaConsumer):
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        # A failure here only delays: a partition without a seek is resumed, and sought,
-        # by the counter when its first message comes or at the next check.
+        # A failure here only delays: the counter resumes and seeks such a partition when its first
+        # message arrives or at the next check.
         app = cast(CountingApp, self.app)
         offsets = await app.resume_partitions(self.assignment())
         if offsets:
@@ -146,9 +146,8 @@ class CountingApp(faust.App):
         self._worker_settings = worker
         # Faust wants it above the session's, because joining a group may take that long.
         faust_waits_s = max(kafka.request_timeout_s, worker.session_timeout_s + 5)
-        #: Resuming a partition and seeking are one step to Faust. One that takes longer than it
-        #: waits ends the task that handles assignments, in silence: nothing would be fetched any
-        #: more.
+        #: Faust waits for resuming and seeking together. After a timeout, the task that handles
+        #: assignments ends silently, and the worker would never fetch again.
         self._resume_s = faust_waits_s / 2
         super().__init__(
             group,
@@ -166,7 +165,7 @@ class CountingApp(faust.App):
             web_enabled=False,
             topic_allow_declare=False,
             topic_disable_leader=True,
-            # Counts messages, not bytes, and no message is longer than a frame may be. The other
+            # Counts messages, not bytes, and no message is longer than the maximum frame. The other
             # half of the bytes is for the next batch: see `batches`.
             stream_buffer_maxsize=max(16, worker.buffer_bytes // 2 // MAX_FRAME_BYTES),
             # With it, one message in flight would hold up every rebalance and every stop.
@@ -177,19 +176,17 @@ class CountingApp(faust.App):
         self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
     async def on_first_start(self) -> None:
-        """Faust would make a folder for its tables; we have none, and a worker that is killed would
-        leave it behind.
-        """
+        """Do not create the folder of Faust's tables: we use none, and a kill would leave it."""
 
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():
-            counter.give_up([tp.partition for tp in revoked if tp.topic == counter.topic.name])
+            counter.revoke([tp.partition for tp in revoked if tp.topic == counter.topic.name])
 
     def add_counter(self, counter: TopicCounter, refused: OnRefused | None = None) -> None:
-        """Count a topic: its agent is `count_client_reports` or `count_optin_records`.
+        """Count a topic with an agent, `count_client_reports` or `count_optin_records`.
 
-        The counter has the partitions of its topic whenever they come and go. `refused` gets those
-        entries that point to a fault in a sender.
+        The app tells the counter its assigned partitions. `refused` receives the entries that
+        indicate a fault in a sender.
         """
         name, stem = counter.topic.name, counter.stem
         self.counters[name] = counter
@@ -199,7 +196,7 @@ class CountingApp(faust.App):
             async with contextlib.aclosing(batches(frames, self._worker_settings)) as taken:
                 async for messages in taken:
                     summary = await counter.count(messages, refused)
-                    if summary.total():  # A frame may hold nothing but the mark of a seal.
+                    if summary.total():  # A frame may contain only the marker of a seal.
                         reports = stem is InputStream.CLIENT_REPORTS
                         event = "client_reports_counted" if reports else "optin_records_counted"
                         log.info(event, extra=dict(summary))
@@ -209,22 +206,22 @@ class CountingApp(faust.App):
 
     @property
     def coordinator_died(self) -> bool:
-        """Whether the task that keeps this worker in its group has ended.
+        """True if the task that keeps this worker in its group has ended.
 
-        The worker would keep its partitions until the session ends, and then wait for ever.
+        The worker would keep its partitions until the session ends, and then wait forever.
         """
         return coordination_ended(self.group_member) and not self.should_stop
 
     def unhandled_for_s(self) -> float:
-        """For how long the group has seen this worker with other partitions than it counts.
+        """Return how long the group's assignment has differed from the counted partitions.
 
-        A rebalance takes a while. But on a very busy machine Faust may never hand an assignment
-        on: the worker then keeps its place in the group, and no worker counts its partitions.
+        A rebalance takes some time. But on a very busy machine Faust may never deliver an
+        assignment: the worker then stays in the group, and no worker counts its partitions.
         """
         given: set[TP] = set()
         with contextlib.suppress(ConsumerNotStarted):
             given = {tp for tp in self.consumer.assignment() if tp.topic in self.counters}
-        counted = {TP(name, n) for name, of in self.counters.items() for n in of.assigned}
+        counted = {TP(name, n) for name, each in self.counters.items() for n in each.assigned}
         now = time.monotonic()
         if given == counted:
             self._differs_since = None
@@ -251,23 +248,23 @@ class CountingApp(faust.App):
                     if offset is not None:
                         offsets[tp] = offset
 
-        # One deadline for all. None for each: large ones load slowly side by side, and would all be
-        # thrown away half loaded.
+        # One deadline for all, none per partition: large ones load slowly when loaded concurrently,
+        # and separate deadlines would discard all of them half loaded.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._resume_s):
                 await asyncio.gather(*(one(tp) for tp in sorted(waiting)))
         for tp in sorted(waiting):
             log.warning(
-                "partition_not_taken_up",
+                "partition_not_resumed",
                 extra={"topic": SafeText(tp.topic), "partition": tp.partition},
             )
         return offsets
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Move the consumer within a partition, if it is (still) ours.
+        """Move the consumer within a partition, if the partition is (still) assigned.
 
-        Where that fails, a rebalance is under way or the broker is gone: the caller sees
-        that the wanted records do not come, and asks again.
+        It fails during a rebalance or when the broker is unavailable: the caller notices that the
+        wanted records do not arrive, and retries.
         """
         tp = TP(topic, partition)
         try:
@@ -281,8 +278,7 @@ class CountingApp(faust.App):
             )
 
     def pause(self, topic: str, partitions: Iterable[int]) -> None:
-        """Fetch no more of these, and again of those that were paused and are not among them; a
-        rebalance would let all of them flow again, so repeat it."""
+        """Pause fetching of exactly these partitions. A rebalance undoes it, so call it again."""
         try:
             ours = self.consumer.assignment()
         except ConsumerNotStarted:
@@ -296,12 +292,12 @@ class CountingApp(faust.App):
 async def batches(
     frames: faust.StreamT[bytes], settings: WorkerSettings
 ) -> AsyncGenerator[dict[int, list[Message]], None]:
-    """Batches of messages by partition. Each is acknowledged once the caller has settled it.
+    """Yield batches of messages by partition; acknowledge each when the caller asks for the next.
 
-    Settled means: counted, passed over, asked for again, or another worker's.
-    A message that is never acknowledged would hold up rebalances and stops.
-    While one batch is counted the next is gathered (Faust's own `noack_take` gathers only when
-    no batch is counted, which left a worker idle for most of its time).
+    By then the caller has counted, skipped or requested again every message, or another worker has
+    its partition. A message that is never acknowledged would delay rebalances and stops.
+    The next batch is gathered while the caller counts one (Faust's own `noack_take` gathers only
+    when no batch is counted, which left a worker idle for most of its time).
     """
     gathered: list[EventT[bytes]] = []
     gathered_frames = gathered_bytes = 0
@@ -335,8 +331,8 @@ async def batches(
             if gathering.done():
                 gathering.result()
                 return
-            # A script costs much the same for one frame as for many: not more than one in this time
-            # unless there is more than enough.
+            # A script costs about the same for one frame as for many: run at most one in this time
+            # unless a full batch is waiting.
             rest_s = began + settings.batch_wait_s - time.monotonic()
             if rest_s > 0 and not enough():
                 await asyncio.sleep(rest_s)
@@ -356,7 +352,7 @@ async def batches(
 
 
 def _by_partition(events: Iterable[EventT[bytes]]) -> dict[int, list[Message]]:
-    """The messages of a batch of events, by partition, each in the order it was delivered."""
+    """Group the messages of a batch of events by partition, in the order of delivery."""
     found: dict[int, list[Message]] = {}
     for event in events:
         found.setdefault(event.message.partition, []).extend(_messages(event))

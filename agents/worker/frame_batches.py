@@ -1,4 +1,4 @@
-"""Decodes messages and cuts them into runs that one Redis script can store."""
+"""Decode messages and cut them into runs that one Redis script can store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Message(NamedTuple):
 
 
 def first_run(messages: Sequence[Message]) -> list[Delivery] | NewerFrame:
-    """The first messages that follow one another without a gap and fit one script, decoded.
+    """Decode the first consecutive messages that fit one script.
 
-    A frame of a newer version ends the run; if it comes first, it is returned instead.
+    A frame of a newer version ends the run; if it comes first, the function returns it instead.
     """
     run: list[Delivery] = []
     entries = record_bytes = 0

@@ -1,10 +1,10 @@
-"""Why a partition is stopped until an operator intervenes, and what the operator should do.
+"""Reasons for halting a partition until an operator intervenes, each with the remedy.
 
-A stop is not an outage: Redis and Kafka answer, but counting what they hold would lose entries or
+A halt is not an outage: Redis and Kafka respond, but counting their data would lose entries or
 count some twice. Each message continues "partition 3 of topic …".
 
-Some stops may be caused by a stale answer of one broker. They have a check, `over`, which is
-repeated: as soon as it returns True, the worker resumes the partition without an operator.
+A stale response of one broker may cause some halts. These have a check, `over`, which the worker
+repeats: as soon as it returns True, the worker resumes the partition without an operator.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from blendstream.blender.values.errors import BlenderError
 
 __all__ = [
+    "HaltReason",
     "PartitionHalt",
-    "StopReason",
     "half_applied",
     "key_missing",
     "log_behind",
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 
-class StopReason(enum.StrEnum):
-    """Each is a metric's label and has an entry in the runbook."""
+class HaltReason(enum.StrEnum):
+    """Values of the metric label `reason`; each has an entry in the runbook."""
 
     TOPIC_RECREATED = "topic_recreated"
     OFFSET_BEYOND_END = "offset_beyond_end"
@@ -43,10 +43,10 @@ class StopReason(enum.StrEnum):
 
 
 class PartitionHalt(BlenderError):
-    """Counting this partition must not continue, unless `over` returns True later."""
+    """Raised where a partition must not be counted further, until `over` returns True."""
 
     def __init__(
-        self, reason: StopReason, text: str, over: Callable[[], Awaitable[bool]] | None = None
+        self, reason: HaltReason, text: str, over: Callable[[], Awaitable[bool]] | None = None
     ) -> None:
         super().__init__(text)
         self.reason = reason
@@ -55,7 +55,7 @@ class PartitionHalt(BlenderError):
 
 def topic_recreated() -> PartitionHalt:
     return PartitionHalt(
-        StopReason.TOPIC_RECREATED,
+        HaltReason.TOPIC_RECREATED,
         "must belong to the topic that Redis has counted, but the topic was deleted and recreated, "
         "so Redis's offsets no longer match. Raise topics.version, or run `blendstream rebuild`",
     )
@@ -63,7 +63,7 @@ def topic_recreated() -> PartitionHalt:
 
 def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.OFFSET_BEYOND_END,
+        HaltReason.OFFSET_BEYOND_END,
         f"must end at or after offset {offset}, which Redis has counted, but no broker has more "
         f"than {end}. If a broker is cut off, counting resumes by itself when the others answer. "
         "Otherwise this is another cluster's Redis, or the topic lost its end: point redis.url and "
@@ -74,7 +74,7 @@ def offset_beyond_end(offset: int, end: int, over: Callable[[], Awaitable[bool]]
 
 def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.LOG_BEHIND,
+        HaltReason.LOG_BEHIND,
         f"has a frame at offset {offset} whose gateway had read the release log up to {position}, "
         "further than this worker can read it. If a broker is cut off, counting resumes by itself "
         "when the others answer. If the log was restored from an older copy, or the frame is "
@@ -86,7 +86,7 @@ def log_behind(offset: int, position: int, over: Callable[[], Awaitable[bool]]) 
 
 def partitions_changed(wanted: int, actual: int) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.PARTITIONS_CHANGED,
+        HaltReason.PARTITIONS_CHANGED,
         f"must be one of {wanted}, but the topic now has {actual}; a contributor would be counted "
         "in two of them. Raise topics.version to move to a new topic at an epoch's boundary",
     )
@@ -94,16 +94,16 @@ def partitions_changed(wanted: int, actual: int) -> PartitionHalt:
 
 def newer_frame(version: int, offset: int) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.NEWER_FRAME,
+        HaltReason.NEWER_FRAME,
         f"must hold frames of a version this release reads, but has version {version} at offset "
         f"{offset}; upgrade the workers, then start again. If no release writes that version, the "
-        "frame is damaged: docs/runbook.md, PartitionStopped, says how to skip it",
+        "frame is damaged: docs/runbook.md, PartitionHalted, says how to skip it",
     )
 
 
 def half_applied(offset: int) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.HALF_APPLIED,
+        HaltReason.HALF_APPLIED,
         f"must not be counted further: the batch up to offset {offset} was only partly stored, "
         "because Redis failed inside a script. Repair Redis, then run `blendstream rebuild`",
     )
@@ -111,7 +111,7 @@ def half_applied(offset: int) -> PartitionHalt:
 
 def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.STORE_REFUSED,
+        HaltReason.STORE_REFUSED,
         "must continue with the epochs that are open in the release log, but Redis says that all "
         f"up to {through} are released; this is another installation's Redis, or epochs were "
         "released out of order. Run `blendstream rebuild`",
@@ -121,10 +121,10 @@ def released_too_much(through: int, over: Callable[[], Awaitable[bool]]) -> Part
 
 def store_refused(why: str) -> PartitionHalt:
     return PartitionHalt(
-        StopReason.STORE_REFUSED,
+        HaltReason.STORE_REFUSED,
         f"cannot be stored: {why}. Correct that key or permission, then restart the worker",
     )
 
 
 def key_missing(why: str) -> PartitionHalt:
-    return PartitionHalt(StopReason.KEY_MISSING, f"cannot be judged: {why}")
+    return PartitionHalt(HaltReason.KEY_MISSING, f"cannot be judged: {why}")

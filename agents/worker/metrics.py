@@ -1,7 +1,7 @@
-"""The worker's Prometheus metrics, declared once.
+"""The worker's Prometheus metrics.
 
-What was received, counted and refused is read from Redis (`EntryTotals`), so that replays do not
-double it.
+`EntryTotals` reads the received, counted and refused entries from Redis, so that replays do not
+double them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.agents.worker.halt_reasons import HaltReason
 from blendstream.streams.names import InputStream
 from blendstream.streams.tables.batch_verdict import Refusal
 from blendstream.streams.telemetry.metrics import Meters, process_registry
@@ -27,7 +27,7 @@ __all__ = [
     "LAG",
     "LOST_OFFSETS",
     "PARTITIONS_ASSIGNED",
-    "PARTITION_STOPPED",
+    "PARTITIONS_HALTED",
     "READY",
     "REBALANCES",
     "RELOADS",
@@ -63,39 +63,39 @@ FRAME_BYTES = _meters.histogram(
 )
 RETRIES = _meters.counter(
     "blender_store_retries",
-    "Calls made again because Redis or Kafka did not answer.",
+    "Calls retried because Redis or Kafka did not respond.",
     stem=InputStream,
 )
 RELOADS = _meters.counter(
     "blender_partition_reloads",
-    "Partitions whose state was read again from Redis.",
+    "Times that the worker read a partition's state from Redis.",
     stem=InputStream,
 )
 SEEKS = _meters.counter(
     "blender_partition_seeks",
-    "Times the consumer was moved to another offset of a partition.",
+    "Times that the worker moved the consumer to another offset of a partition.",
     stem=InputStream,
 )
 GAPS = _meters.counter(
     "blender_offset_gaps",
-    "Offsets skipped because they hold no record (control records).",
+    "Offsets skipped because they contain no record (control records).",
     stem=InputStream,
 )
 LOST_OFFSETS = _meters.counter(
     "blender_lost_offsets",
-    "Offsets that Kafka removed before they were counted; their epochs are incomplete.",
+    "Offsets that Kafka removed before a worker counted them; their epochs are incomplete.",
     stem=InputStream,
 )
 LAG = _meters.gauge(
     "blender_partition_lag",
-    "Offsets that are in the log and not yet counted.",
+    "Offsets that are in Kafka and not yet counted.",
     stem=InputStream,
     partition=(),
 )
 BEHIND_SECONDS = _meters.gauge(
     "blender_partition_lag_seconds",
-    "Age of the last frame counted while there are more; 0 when all is counted. It grows while a "
-    "partition is stopped.",
+    "Age of the last frame counted while there are more; 0 when all are counted. It grows while a "
+    "partition is halted.",
     stem=InputStream,
     partition=(),
 )
@@ -103,25 +103,25 @@ REBALANCES = _meters.counter("blender_rebalances", "Times that Kafka reassigned 
 PARTITIONS_ASSIGNED = _meters.gauge(
     "blender_partitions_assigned", "Partitions this worker counts.", stem=InputStream
 )
-PARTITION_STOPPED = _meters.gauge(
-    "blender_partitions_stopped",
-    "Partitions stopped until an operator intervenes.",
+PARTITIONS_HALTED = _meters.gauge(
+    "blender_partitions_halted",
+    "Partitions halted until an operator intervenes.",
     stem=InputStream,
-    reason=StopReason,
+    reason=HaltReason,
 )
 READY = _meters.gauge(
-    "blender_worker_ready", "1 while Redis and Kafka answer and no partition is stopped."
+    "blender_worker_ready", "1 while Redis and Kafka respond and no partition is halted."
 )
 
 
 class EntryTotals(Collector):
-    """Received, counted and refused entries of each partition, as Redis has them.
+    """Received, counted and refused entries per partition, as stored in Redis.
 
-    A Redis that lost its newest writes shows less until they are counted again. Prometheus takes a
-    counter that falls for a restarted one and would add all of it again: so while the partition is
-    assigned to this worker the counters never fall. Entries that no replay brings back, because
-    Kafka has removed them too, are remembered once all else is counted (`settle`); otherwise the
-    counter would not move until Redis reached its old value.
+    A Redis that lost its newest writes shows less until the worker has recounted them. Prometheus
+    treats a counter that falls as restarted and would add all of it again: so while the partition
+    is assigned to this worker, the counters never fall. If Kafka has removed entries too, no replay
+    restores them: `settle` adds them permanently once everything else is counted, otherwise the
+    counter would stand still until Redis reached its old value.
     """
 
     def __init__(self) -> None:
@@ -130,26 +130,28 @@ class EntryTotals(Collector):
         self._lost: dict[tuple[InputStream, int], Counts[str]] = {}
 
     def set(self, stem: InputStream, partition: int, totals: Mapping[str, int]) -> None:
-        of = stem, partition
-        self._stored[of] = totals
-        now = Counts(totals) + self._lost.get(of, Counts())
-        self._shown[of] = self._shown.get(of, Counts()) | now  # The larger of each.
+        """Update the totals of one partition from Redis."""
+        key = stem, partition
+        self._stored[key] = totals
+        now = Counts(totals) + self._lost.get(key, Counts())
+        self._shown[key] = self._shown.get(key, Counts()) | now  # The larger of each.
 
     def settle(self, stem: InputStream, partition: int) -> None:
-        """Everything in the topic is counted: what Redis still lacks does not come back."""
-        of = stem, partition
-        if of in self._stored:
-            self._lost[of] = self._shown[of] - Counts(self._stored[of])
+        """Note that the whole partition is counted: totals that Redis still lacks are lost."""
+        key = stem, partition
+        if key in self._stored:
+            self._lost[key] = self._shown[key] - Counts(self._stored[key])
 
     def forget(self, stem: InputStream, partition: int) -> None:
-        """Another worker has the partition now and shows its totals."""
+        """Stop exporting a partition, because another worker exports it now."""
         for totals in (self._stored, self._shown, self._lost):
             totals.pop((stem, partition), None)
 
     def collect(self) -> Iterable[Metric]:
+        """Export the totals of all assigned partitions."""
         for stem in InputStream:
             received = CounterMetricFamily(
-                f"blender_{stem}_received", "Entries found in the log.", labels=["partition"]
+                f"blender_{stem}_received", "Entries found in Kafka.", labels=["partition"]
             )
             counted = CounterMetricFamily(
                 f"blender_{stem}_counted", "Entries counted.", labels=["partition"]
@@ -157,8 +159,8 @@ class EntryTotals(Collector):
             refused = CounterMetricFamily(
                 f"blender_{stem}_refused", "Entries refused.", labels=["partition", "reason"]
             )
-            for (of, partition), totals in sorted(self._shown.items()):
-                if of is stem:
+            for (owner, partition), totals in sorted(self._shown.items()):
+                if owner is stem:
                     received.add_metric([str(partition)], totals["received"])
                     counted.add_metric([str(partition)], totals["counted"])
                     for reason in Refusal:

@@ -1,11 +1,11 @@
-"""Counts one partition: every message exactly once, however the consumer delivers it.
+"""Count one partition: every message exactly once, however the consumer delivers it.
 
 The consumer may deliver a message twice, out of order after a seek, or from a partition that now
-belongs to another worker. A message is counted if its offset is the one that Redis expects next,
-skipped if its offset is lower, and requested again if it is higher.
+belongs to another worker. The counter counts a message whose offset is the one that Redis expects
+next, skips lower offsets, and requests higher ones again.
 
     read_state   read the offset, then the fingerprints, from Redis
-    count        messages: judge, store once, retry in place while Redis or Kafka is away
+    count        messages: validate, store once, retry in place while Redis or Kafka is unavailable
     check        every second: has Redis lost writes, has the topic grown without records
 
 The caller must hold the partition's lock. `PartitionInactive` and `PartitionHalt` end the call.
@@ -44,20 +44,20 @@ __all__ = ["BatchValidator", "PartitionCounter", "PartitionInactive", "TopicCont
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: After a seek the consumer first delivers what it had buffered. Seeking again sooner than this
-#: would discard what is on its way, again and again; later would only lose time.
+#: After a seek the consumer first delivers its buffered messages. A second seek before this time
+#: would discard the fetch in flight, repeatedly; a longer time would only delay.
 _SEEK_AGAIN_S: Final = 1.0
-#: How long a partition waits for the release log, delaying the others, before it is stopped.
+#: How long a partition waits for the release log, delaying the others, before it halts.
 _LOG_WAIT_S: Final = 10.0
-_LOG_AGAIN_S: Final = 0.5
-#: How often a stopped partition is checked again, if it may resume by itself.
-_OVER_AGAIN_S: Final = 2.0
-#: If nothing arrives for this long although the topic has more: check whether it has records there.
+_LOG_RETRY_S: Final = 0.5
+#: Interval between checks of a halted partition that may resume automatically.
+_RECHECK_S: Final = 2.0
+#: If nothing arrives for this long although the topic has grown, check for offsets without records.
 _IDLE_S: Final = 2.0
 
 
 class BatchValidator(Protocol):
-    """`judge_reports` or `judge_optin_records`."""
+    """The signature of `judge_reports` and `judge_optin_records`."""
 
     def __call__(
         self,
@@ -70,12 +70,12 @@ class BatchValidator(Protocol):
 
 
 class PartitionInactive(Exception):
-    """The partition was taken away, or stopped, while we worked on it."""
+    """Raised when Kafka revokes the partition, or the worker halts it, during a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicContext:
-    """What the partitions of one topic share. `seek` moves the consumer within a partition."""
+    """Dependencies that one topic's partitions share. `seek` moves the consumer in a partition."""
 
     stem: InputStream
     topic: Topic
@@ -85,42 +85,41 @@ class TopicContext:
     kafka: KafkaInspector
     keys: KeyRing
     seek: Callable[[int, int], Awaitable[None]]
-    reach: StoreAvailability
+    availability: StoreAvailability
 
     async def description(self) -> TopicDescription:
-        """The topic's id and partitions, as the cluster knows them now."""
+        """Return the topic's current id and number of partitions."""
         found = (await self.kafka.describe([self.topic.name]))[self.topic.name]
         if found is None:
             raise StoreUnavailable(f"topic {self.topic.name} is not there")
         return found
 
     def check_partitions(self, description: TopicDescription) -> None:
-        """Stop where there are more or fewer partitions than people were spread over."""
+        """Halt if the number of partitions differs from the one that assigns people to them."""
         if description.partitions != self.topic.partitions:
             raise halt_reasons.partitions_changed(self.topic.partitions, description.partitions)
 
 
 class PartitionCounter:
-    """A partition that is assigned to this worker."""
+    """Counts one partition that is assigned to this worker."""
 
-    def __init__(self, number: int, of: TopicContext) -> None:
+    def __init__(self, number: int, context: TopicContext) -> None:
         self.number = number
         self.lock = asyncio.Lock()
-        #: What was in Redis when it was last read or written; None: it must be read (again).
+        #: Redis's content when last read or written; None: it must be read (again).
         self.state: PartitionState | None = None
-        self.stopped: halt_reasons.StopReason | None = None
+        self.halted: halt_reasons.HaltReason | None = None
         self._over: Callable[[], Awaitable[bool]] | None = None
-        self._over_asked_at = -math.inf
-        #: Another worker has it now, or it starts again. This object is then not used any more: a
-        #: new one takes its place.
-        self.given_up = False
-        #: The mark of the last rebuild, as it was when Redis was last read.
+        self._over_checked_at = -math.inf
+        #: Kafka revoked the partition, or a new counter replaces this one: not used any more.
+        self.revoked = False
+        #: The token of the last rebuild when Redis was last read.
         self._rebuilt: str | None = None
         self.lag = 0
         self.moved_at = time.monotonic()
-        self.taken_up_at = -math.inf
-        self._topic_context = of
-        #: No record lies between the state's offset and this one.
+        self.resumed_at = -math.inf
+        self._topic_context = context
+        #: There is no record between the state's offset and this one.
         self._next_record = -1
         self._sought_at = -math.inf
         self._probed_at = -math.inf
@@ -128,20 +127,20 @@ class PartitionCounter:
         self._counted_s = time.time()
         self.update_lag_metrics()
 
-    def give_up(self) -> None:
-        """Another worker has it now. Calls that are still running for it end by themselves."""
-        self.given_up = True
+    def revoke(self) -> None:
+        """Retire this counter: calls in flight end at their next check. Removes its metrics."""
+        self.revoked = True
         stem = self._topic_context.stem
         metrics.ENTRY_TOTALS.forget(stem, self.number)
         metrics.LAG.remove(stem, str(self.number))
         metrics.BEHIND_SECONDS.remove(stem, str(self.number))
 
-    def stop(self, stop: halt_reasons.PartitionHalt) -> None:
-        self.stopped, self.state, self._over = stop.reason, None, stop.over
-        self._over_asked_at = time.monotonic()
+    def halt(self, halt: halt_reasons.PartitionHalt) -> None:
+        self.halted, self.state, self._over = halt.reason, None, halt.over
+        self._over_checked_at = time.monotonic()
 
     def note_end(self, end: int) -> None:
-        """Note where the topic ends now, for a busy partition too: it may have stalled."""
+        """Note the topic's current end, for a busy partition too: it may have stalled."""
         if self.state is not None:  # Without a state it is not known how much is counted.
             self.lag = end - self.state.offset
             if self.lag <= 0:
@@ -149,41 +148,41 @@ class PartitionCounter:
         self.update_lag_metrics()
 
     def update_lag_metrics(self) -> None:
-        """Update the metrics of how far it is behind; the time grows while it is stopped."""
+        """Export lag in offsets and in seconds; the seconds grow while the partition is halted."""
         labels = self._topic_context.stem, str(self.number)
         metrics.LAG.labels(*labels).set(max(0, self.lag))
         metrics.BEHIND_SECONDS.labels(*labels).set(max(0.0, time.time() - self._counted_s))
 
     async def read_state(self) -> PartitionState:
-        """Read from Redis and the log where to resume counting."""
-        of = self._topic_context
-        metrics.RELOADS.labels(of.stem).inc()
+        """Read the state to resume from, from Redis and the release log."""
+        context = self._topic_context
+        metrics.RELOADS.labels(context.stem).inc()
         self.state = None
-        self._rebuilt = await of.tables.rebuilt(self.number)
-        await of.release_log.refresh_to_end()
-        description = await of.description()
-        of.check_partitions(description)
+        self._rebuilt = await context.tables.rebuilt(self.number)
+        await context.release_log.refresh_to_end()
+        description = await context.description()
+        context.check_partitions(description)
         state = await resume_state(
-            of.stem, of.topic, self.number, description.id,
-            tables=of.tables, release_log=of.release_log, kafka=of.kafka,
+            context.stem, context.topic, self.number, description.id,
+            tables=context.tables, release_log=context.release_log, kafka=context.kafka,
         )  # fmt: skip
-        self._still_ours()
+        self._check_active()
         self.state, self._next_record = state, -1
-        self.moved_at = self.taken_up_at = time.monotonic()
+        self.moved_at = self.resumed_at = time.monotonic()
         log.info(
-            "partition_taken_up",
-            extra={"stem": of.stem, "partition": self.number, "offset": state.offset},
+            "partition_resumed",
+            extra={"stem": context.stem, "partition": self.number, "offset": state.offset},
         )
         return state
 
-    async def can_go_on(self) -> bool:
-        """Whether it may resume: its counts were rebuilt, or a broker answers again."""
+    async def can_resume(self) -> bool:
+        """Return True if counts were rebuilt, or the halt's own check has passed."""
         if await self._topic_context.tables.rebuilt(self.number) != self._rebuilt:
             return True
         now = time.monotonic()
-        if self._over is None or now - self._over_asked_at < _OVER_AGAIN_S:
+        if self._over is None or now - self._over_checked_at < _RECHECK_S:
             return False
-        self._over_asked_at = now
+        self._over_checked_at = now
         return await self._over()
 
     # --- counting -------------------------------------------------------------------------------
@@ -191,16 +190,16 @@ class PartitionCounter:
     async def count(
         self, messages: Sequence[Message], asked: asyncio.Task[TopicDescription]
     ) -> AsyncIterator[BatchVerdict]:
-        """Count what is due among the messages; `asked` describes the topic they came from."""
+        """Count the messages that are due; `asked` describes the topic that they came from."""
         while True:
             state = self.state
             if state is None:
-                state = await self._until_answered(self.read_state)
+                state = await self._retry(self.read_state)
             messages = [message for message in messages if message.offset >= state.offset]
             if not messages:
                 return
             if messages[0].offset not in (state.offset, self._next_record):
-                if not await self._until_answered(partial(self._pass_gap, messages[0].offset)):
+                if not await self._retry(partial(self._skip_gap, messages[0].offset)):
                     return
                 continue
             run = first_run(messages)
@@ -209,14 +208,14 @@ class PartitionCounter:
             try:
                 verdict = await self._store(state, run, asked)
             except BaseException:
-                # Judging added fingerprints that may not be stored now: read them again.
+                # Validation added fingerprints that may not be stored: read the state again.
                 self.state = None
                 raise
             if verdict is not None:
                 yield verdict
 
-    async def _pass_gap(self, next_offset: int) -> bool:
-        """True when counting can continue; False when the messages came out of order."""
+    async def _skip_gap(self, next_offset: int) -> bool:
+        """Return True if counting can continue, False if the messages arrived out of order."""
         state = self.state
         if state is None:
             return True
@@ -233,17 +232,17 @@ class PartitionCounter:
             metrics.GAPS.labels(self._topic_context.stem).inc(next_offset - state.offset)
             self._next_record = next_offset
             return True
-        self._still_ours()
+        self._check_active()
         await self._seek(state.offset)
         return False
 
     async def _store(
         self, state: PartitionState, run: list[Delivery], asked: asyncio.Task[TopicDescription]
     ) -> BatchVerdict | None:
-        """Judge and store one run of messages; None when the state must be read again."""
+        """Validate and store one run of messages. Return None if the state must be read again."""
         stem = self._topic_context.stem
         started = time.monotonic()
-        verdict = await self._until_answered(partial(self._judged, state, run))
+        verdict = await self._retry(partial(self._judge, state, run))
         self._check_topic(state, await asyncio.shield(asked))
         next_offset = run[-1].offset + 1
         attempts = 0
@@ -256,11 +255,11 @@ class PartitionCounter:
                     state, verdict, next_offset, again=attempts > 1
                 )
 
-        outcome = await self._until_answered(store)
+        outcome = await self._retry(store)
         if isinstance(outcome, HalfApplied):
             raise halt_reasons.half_applied(outcome.offset)
         if not isinstance(outcome, Applied):
-            self.state = None  # Also throws away what judging added to the fingerprints.
+            self.state = None  # Also discards the fingerprints that validation added.
             return None
         self.moved_at = time.monotonic()
         metrics.BATCH_SECONDS.labels(stem).observe(self.moved_at - started)
@@ -272,28 +271,30 @@ class PartitionCounter:
         self._counted_s = run[-1].append_ms / 1000
         return verdict
 
-    async def _judged(self, state: PartitionState, run: list[Delivery]) -> BatchVerdict:
-        of = self._topic_context
+    async def _judge(self, state: PartitionState, run: list[Delivery]) -> BatchVerdict:
+        context = self._topic_context
         await self._read_log_for(run)
-        # The same log state for keys and judging. With a newer one the judge could accept an entry
-        # of an epoch that opened after the keys were made.
-        log_state = of.release_log.stable_state
-        unreleased = {epoch.epoch: epoch for epoch in log_state.unreleased(of.stem)}
+        # Use one log state for keys and validation: with a newer one, validation could accept an
+        # entry of an epoch that opened after the keys were derived.
+        log_state = context.release_log.stable_state
+        unreleased = {epoch.epoch: epoch for epoch in log_state.unreleased(context.stem)}
         try:
-            keys = {n: of.keys.epoch(e.parameters.plan.key_id, n) for n, e in unreleased.items()}
+            keys = {
+                n: context.keys.epoch(e.parameters.plan.key_id, n) for n, e in unreleased.items()
+            }
         except LookupError as error:
             raise halt_reasons.key_missing(str(error)) from error
         for number in unreleased.keys() - state.seen.keys():
-            state.seen[number] = await of.tables.load_seen(self.number, number)
+            state.seen[number] = await context.tables.load_seen(self.number, number)
         for number in state.seen.keys() - unreleased.keys():
             del state.seen[number]
         seen = {number: contributors.table for number, contributors in state.seen.items()}
-        return of.judge(self.number, run, log_state, keys, seen)
+        return context.judge(self.number, run, log_state, keys, seen)
 
     async def _read_log_for(self, run: list[Delivery]) -> None:
-        """Read the release log until all that a run names is known, or known not to exist.
+        """Read the release log until every epoch and list of a run is found or proven missing.
 
-        If that takes too long the partition is stopped, so that the others can continue.
+        If that takes too long, the partition halts, so that the others can continue.
         """
         release_log = self._topic_context.release_log
         unknown = unknown_to(release_log.stable_state, run)
@@ -311,11 +312,11 @@ class PartitionCounter:
         )
         deadline = time.monotonic() + _LOG_WAIT_S
         while not await release_log.read_for(unknown):
-            self._still_ours()
+            self._check_active()
             if time.monotonic() > deadline:
                 over = partial(release_log.read_for, unknown)
                 raise halt_reasons.log_behind(furthest.offset, furthest.log_position, over)
-            await asyncio.sleep(_LOG_AGAIN_S)
+            await asyncio.sleep(_LOG_RETRY_S)
 
     # --- every second ---------------------------------------------------------------------------
 
@@ -341,19 +342,19 @@ class PartitionCounter:
             await self._move_without_records(state)
 
     async def _move_without_records(self, state: PartitionState) -> None:
-        """The topic has grown and nothing came: skip offsets without a record, or seek again."""
-        of = self._topic_context
-        bounds = await of.kafka.bounds(of.topic.name, self.number)
+        """Skip offsets without a record, or seek again: the topic has grown and nothing arrived."""
+        context = self._topic_context
+        bounds = await context.kafka.bounds(context.topic.name, self.number)
         if bounds.begin > state.offset:
             state = await self.read_state()
-            await of.seek(self.number, state.offset)
+            await context.seek(self.number, state.offset)
             return
-        first = await of.kafka.next_record(of.topic.name, self.number, state.offset)
+        first = await context.kafka.next_record(context.topic.name, self.number, state.offset)
         if first > state.offset:
             passed = first - state.offset
-            outcome = await of.tables.add_once(state, BatchVerdict(), first)
+            outcome = await context.tables.add_once(state, BatchVerdict(), first)
             if isinstance(outcome, Applied):
-                metrics.GAPS.labels(of.stem).inc(passed)
+                metrics.GAPS.labels(context.stem).inc(passed)
                 self.moved_at = time.monotonic()
             else:
                 self.state = None
@@ -367,11 +368,13 @@ class PartitionCounter:
         metrics.SEEKS.labels(self._topic_context.stem).inc()
         await self._topic_context.seek(self.number, offset)
 
-    async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._topic_context.reach.retry_until_available(call, self._still_ours)
+    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await self._topic_context.availability.retry_until_available(
+            call, self._check_active
+        )
 
-    def _still_ours(self) -> None:
-        if self.given_up or self.stopped is not None:
+    def _check_active(self) -> None:
+        if self.revoked or self.halted is not None:
             raise PartitionInactive
 
     def _check_topic(self, state: PartitionState, description: TopicDescription) -> None:

@@ -2,9 +2,9 @@
 
 Redis may be empty, have lost its newest writes, or belong to another topic or cluster; the topic
 may have lost its oldest records; an epoch may be released in the log and not yet in Redis, or the
-other way round. If counting can resume, the offset is stored in Redis first and the fingerprints
-are read after it: a write of another worker in between then shows as a changed offset. If not, a
-`PartitionHalt` says why.
+other way round. If counting can resume, this stores the offset in Redis first and reads the
+fingerprints after it: a concurrent write of another worker then shows as a changed offset. If not,
+it raises a `PartitionHalt` with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["resume_state"]
 
 log = logging.getLogger(__name__)
 
-#: A broker that has just restarted may for a moment report an earlier end than the topic has.
+#: A broker that has just restarted may briefly report an earlier end offset than the topic has.
 _END_SETTLES_S: Final = 5.0
 
 
@@ -41,7 +41,7 @@ async def resume_state(
     release_log: LogFollower,
     kafka: KafkaInspector,
 ) -> PartitionState:
-    """The state to resume counting from. Call it after reading the release log to its end."""
+    """Return the state to resume from. The caller must have read the release log to its end."""
     log_state = release_log.stable_state
     deadline = time.monotonic() + _END_SETTLES_S
     surely_read = False
@@ -62,7 +62,7 @@ async def resume_state(
         if read.topic_id not in (None, topic_id):
             raise halt_reasons.topic_recreated()
         if read.offset is not None and read.offset > bounds.end:
-            # One broker's answer is not enough: it may have been cut off from the others.
+            # One broker's response is not enough: that broker may be isolated from the others.
             end = await kafka.max_end_offset(topic.name, partition)
             if read.offset > end:
                 if time.monotonic() < deadline:
@@ -78,7 +78,7 @@ async def resume_state(
         trimmed = log_state.trimmed_below(stem, topic.version, partition)
         lost = max(0, bounds.begin - max(start, trimmed))
         if lost and not surely_read:
-            # Perhaps removed on purpose, and the entry that says so is not read yet.
+            # Perhaps the keeper removed them, and this worker has not read its entry yet.
             await release_log.refresh_to_end(furthest=True)
             log_state, surely_read = release_log.stable_state, True
             continue
@@ -106,7 +106,7 @@ async def resume_state(
 
 
 async def _released_now(release_log: LogFollower, stem: InputStream, released_through: int) -> bool:
-    """Whether the release log, read once more, has released what Redis says is released."""
+    """Return True if the release log, read again, has released the epochs that Redis released."""
     await release_log.refresh_to_end(furthest=True)
     return not _bars_open_epochs(release_log.stable_state, stem, released_through)
 
@@ -114,10 +114,10 @@ async def _released_now(release_log: LogFollower, stem: InputStream, released_th
 async def _reaches(
     kafka: KafkaInspector, topic: str, partition: int, offset: int, noticed_ms: int
 ) -> bool:
-    """Whether the topic has what Redis has counted, after all.
+    """Return True if the topic has the records up to `offset` that Redis has counted, after all.
 
-    Not if the topic lost its end and has grown again: then other records have these offsets, and
-    the last of them was appended after `noticed_ms`, when it was first missed.
+    False if the topic lost its end and has grown again: then other records have these offsets, and
+    the last of them was appended after `noticed_ms`, the time of the halt.
     """
     if await kafka.max_end_offset(topic, partition) < offset:
         return False

@@ -1,4 +1,4 @@
-"""Whether Redis and Kafka answer; and calls that are repeated in place until they do."""
+"""Track the availability of Redis and Kafka, and retry calls in place until both respond."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ _BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class StoreAvailability:
-    """What one counter knows of its servers. Until something was asked, they do not answer."""
+    """Tracks whether Redis and Kafka respond to one counter. Unavailable until a first success."""
 
     def __init__(self, stem: InputStream) -> None:
         self._stem = stem
-        self.answering = False
-        #: When they began to answer, on the monotonic clock.
+        self.available = False
+        #: Start of the current availability, on the monotonic clock.
         self.since = time.monotonic()
 
-    def answered(self) -> None:
-        """Everything that was asked has been answered."""
-        if not self.answering:
-            self.answering, self.since = True, time.monotonic()
+    def mark_available(self) -> None:
+        """Note that every request of a round succeeded."""
+        if not self.available:
+            self.available, self.since = True, time.monotonic()
 
-    def lost(self) -> None:
-        """Something that was asked has not been answered."""
-        self.answering = False
+    def mark_unavailable(self) -> None:
+        """Note that a request failed because a store is unavailable."""
+        self.available = False
 
     async def retry_until_available(
         self, call: Callable[[], Awaitable[T]], still_wanted: Callable[[], None] = lambda: None
     ) -> T:
-        """Call again and again while a server is away; `still_wanted` raises to end that."""
+        """Retry `call` with back-off while a store is unavailable. `still_wanted` may raise."""
         attempt = 0
         while True:
             still_wanted()
             try:
                 return await call()
             except StoreUnavailable as error:
-                self.lost()
+                self.mark_unavailable()
                 metrics.RETRIES.labels(self._stem).inc()
                 if attempt == 0:
                     log.warning(

@@ -1,14 +1,14 @@
-"""Counts the partitions of one topic that are assigned to this worker, side by side.
+"""Count the partitions of one topic that are assigned to this worker, concurrently.
 
     assign, resume    which partitions are ours; at which offset the consumer starts
-    count             messages of several at once: one is judged here while Redis stores another
+    count             messages of several partitions: validates one while Redis stores another
     check             every second, the idle ones
     ready, stalled    health checks
 
-A partition that cannot continue without an operator is *stopped*: nothing of it is counted, the
-worker logs why once and is not ready, and the other partitions continue. It resumes when its counts
-were rebuilt, or when the stale answer of a broker that stopped it is corrected; after every other
-repair the worker must be restarted.
+A partition that cannot continue without an operator is *halted*: the worker counts nothing of it,
+logs the reason once and is not ready, and the other partitions continue. The worker resumes it when
+its counts were rebuilt, or when the broker whose stale response halted it responds correctly; after
+every other repair the worker must be restarted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["OnRefused", "TopicCounter"]
 
 log = logging.getLogger(__name__)
 
-#: Takes a partition and where in it are entries that were refused.
+#: Receives a partition and the dead-letter records of its refused entries.
 OnRefused = Callable[[int, Sequence[DeadLetter]], Awaitable[None]]
 
 
@@ -67,9 +67,9 @@ class TopicCounter:
         self.topic = topic
         self._tables = tables
         self._kafka = kafka
-        self._reach = StoreAvailability(stem)
-        self._counted = TopicContext(
-            stem, topic, judge, tables, release_log, kafka, keys, seek, self._reach
+        self._availability = StoreAvailability(stem)
+        self._topic_context = TopicContext(
+            stem, topic, judge, tables, release_log, kafka, keys, seek, self._availability
         )
         self._assigned: dict[int, PartitionCounter] = {}
 
@@ -77,59 +77,61 @@ class TopicCounter:
 
     @property
     def ready(self) -> bool:
-        """Redis and Kafka answered when last asked, and no partition is stopped."""
-        return self._reach.answering and not self.stopped
+        """True if Redis and Kafka responded to the last requests and no partition is halted."""
+        return self._availability.available and not self.halted
 
     @property
-    def stopped(self) -> dict[int, halt_reasons.StopReason]:
-        return {n: p.stopped for n, p in self._assigned.items() if p.stopped is not None}
+    def halted(self) -> dict[int, halt_reasons.HaltReason]:
+        """The halted partitions with their reasons."""
+        return {n: p.halted for n, p in self._assigned.items() if p.halted is not None}
 
     @property
     def assigned(self) -> set[int]:
-        """The partitions that this worker counts, stopped ones too."""
+        """The partitions that this worker counts, including halted ones."""
         return set(self._assigned)
 
     def offset(self, partition: int) -> int | None:
-        """The next offset to count, as this worker knows it."""
+        """Return the next offset to count, or None before the state was read."""
         assigned = self._assigned.get(partition)
         return assigned.state.offset if assigned is not None and assigned.state else None
 
     def stalled_for_s(self) -> float:
-        """For how long a partition with lag has not moved although Redis and Kafka answered."""
-        if not self._reach.answering:
+        """Return how long a partition with lag has not moved while Redis and Kafka responded."""
+        if not self._availability.available:
             return 0.0
-        # Reading the state of many large ones takes minutes, and a batch waits for all of its own.
-        taken_up = max((p.taken_up_at for p in self._assigned.values()), default=-math.inf)
+        # Reading the state of many large partitions takes minutes, and a batch waits for all of its
+        # partitions.
+        resumed = max((p.resumed_at for p in self._assigned.values()), default=-math.inf)
         since = [
-            max(p.moved_at, taken_up, self._reach.since)
+            max(p.moved_at, resumed, self._availability.since)
             for p in self._assigned.values()
-            if (p.lag > 0 or p.state is None) and p.stopped is None
+            if (p.lag > 0 or p.state is None) and p.halted is None
         ]
         return time.monotonic() - min(since) if since else 0.0
 
     # --- assignment -----------------------------------------------------------------------------
 
-    def give_up(self, partitions: Sequence[int]) -> None:
-        """Another worker has these now. Calls that are still running for them end by themselves."""
+    def revoke(self, partitions: Sequence[int]) -> None:
+        """Retire the counters of partitions that Kafka revoked; calls in flight end soon."""
         for number in partitions:
             if (partition := self._assigned.pop(number, None)) is not None:
-                partition.give_up()
-        self._tell()
+                partition.revoke()
+        self._update_gauges()
 
     def assign(self, partitions: Sequence[int]) -> None:
-        """Exactly these partitions are ours from now on; call `resume` for the new ones."""
-        self.give_up([number for number in self._assigned if number not in partitions])
+        """Set the assigned partitions; the caller then calls `resume` for the new ones."""
+        self.revoke([number for number in self._assigned if number not in partitions])
         for number in partitions:
             if number not in self._assigned:
-                self._assigned[number] = PartitionCounter(number, self._counted)
-        self._tell()
+                self._assigned[number] = PartitionCounter(number, self._topic_context)
+        self._update_gauges()
 
     async def resume(self, partition: int) -> int | None:
-        """Read a partition's state; the offset to seek to, or None if it is stopped or gone."""
+        """Read a partition's state. Return the offset to seek to, None if halted or revoked."""
         assigned = self._assigned.get(partition)
         if assigned is None:
             return None
-        async with self._working_on(assigned):
+        async with self._lock_partition(assigned):
             state = assigned.state or await assigned.read_state()
             return state.offset
         return None
@@ -141,19 +143,21 @@ class TopicCounter:
         messages: Mapping[int, Sequence[Message]],
         refused: OnRefused | None = None,
     ) -> Counter[str]:
-        """Count what is due among these messages, by partition; returns when all are settled.
+        """Count the messages that are due, by partition; return the sum of the verdicts' summaries.
 
-        Each message is then counted, skipped, requested again or another worker's, so the consumer
-        may forget it. Returns the sum of the verdicts' summaries.
+        Afterwards each message is counted, skipped, requested again or another worker's, so the
+        consumer may forget it.
         """
         summary: Counter[str] = Counter()
-        # Asked after the messages were fetched: if the topic was recreated before that, these
-        # offsets belong to another topic than the one that was counted. The answer is awaited
-        # before anything is stored.
-        asked = asyncio.create_task(self._reach.retry_until_available(self._counted.description))
+        # Describe the topic after the fetch: if the topic was recreated before the fetch, these
+        # offsets belong to another topic than the counted one. `PartitionCounter` awaits the
+        # description before it stores anything.
+        asked = asyncio.create_task(
+            self._availability.retry_until_available(self._topic_context.description)
+        )
 
         async def one(partition: PartitionCounter, fetched: Sequence[Message]) -> None:
-            async with self._working_on(partition):
+            async with self._lock_partition(partition):
                 async for verdict in partition.count(fetched, asked):
                     summary.update(verdict.summary())
                     if verdict.letters and refused is not None:
@@ -162,7 +166,7 @@ class TopicCounter:
         due = [
             (partition, fetched)
             for number, fetched in messages.items()
-            if (partition := self._assigned.get(number)) is not None and partition.stopped is None
+            if (partition := self._assigned.get(number)) is not None and partition.halted is None
         ]
         try:
             await asyncio.gather(*(one(partition, fetched) for partition, fetched in due))
@@ -173,80 +177,80 @@ class TopicCounter:
     # --- every second ---------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Compare every idle partition with Redis and the log; never waits for a busy one."""
+        """Compare every idle partition with Redis and Kafka; never wait for a busy one."""
         try:
-            for partition in [p for p in self._assigned.values() if p.stopped is not None]:
-                if not partition.given_up:
+            for partition in [p for p in self._assigned.values() if p.halted is not None]:
+                if not partition.revoked:
                     partition.update_lag_metrics()
-                async with self._working_on(partition):
-                    if await partition.can_go_on() and not partition.given_up:
+                async with self._lock_partition(partition):
+                    if await partition.can_resume() and not partition.revoked:
                         log.info(
-                            "partition_goes_on",
+                            "partition_halt_ended",
                             extra={"stem": self.stem, "partition": partition.number},
                         )
-                        partition.give_up()
+                        partition.revoke()
                         self._assigned[partition.number] = PartitionCounter(
-                            partition.number, self._counted
+                            partition.number, self._topic_context
                         )
-            partitions = {n: p for n, p in self._assigned.items() if p.stopped is None}
-            description = await self._counted.description()
+            partitions = {n: p for n, p in self._assigned.items() if p.halted is None}
+            description = await self._topic_context.description()
             ends = await self._kafka.ends(self.topic.name, list(partitions)) if partitions else {}
             for number, partition in partitions.items():
                 try:
                     totals = await self._tables.totals(number)
-                except StoreMismatch as error:  # Stops this one alone: check the others too.
-                    self._stop(partition, halt_reasons.store_refused(str(error)))
+                except StoreMismatch as error:  # Halts this one alone: check the others too.
+                    self._halt(partition, halt_reasons.store_refused(str(error)))
                     continue
-                if partition.given_up:
+                if partition.revoked:
                     continue
                 metrics.ENTRY_TOTALS.set(self.stem, number, totals)
                 partition.note_end(ends[number])
                 if partition.lock.locked():
                     continue
-                async with self._working_on(partition):
+                async with self._lock_partition(partition):
                     await partition.check(ends[number], description)
                     if partition.lag <= 0:
                         metrics.ENTRY_TOTALS.settle(self.stem, number)
         except StoreUnavailable:
-            self._reach.lost()
+            self._availability.mark_unavailable()
         else:
-            self._reach.answered()
-        self._tell()
+            self._availability.mark_available()
+        self._update_gauges()
 
     # --- helpers --------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def _working_on(self, partition: PartitionCounter) -> AsyncIterator[None]:
-        """Hold the partition's lock; stop the partition if the block says it cannot continue."""
+    async def _lock_partition(self, partition: PartitionCounter) -> AsyncIterator[None]:
+        """Hold the partition's lock; halt the partition if the block raises a reason to."""
         async with partition.lock:
             try:
                 yield
             except PartitionInactive:
                 pass
             except StoreMismatch as error:
-                self._stop(partition, halt_reasons.store_refused(str(error)))
-            except halt_reasons.PartitionHalt as stop:
-                self._stop(partition, stop)
+                self._halt(partition, halt_reasons.store_refused(str(error)))
+            except halt_reasons.PartitionHalt as halt:
+                self._halt(partition, halt)
 
-    def _stop(self, partition: PartitionCounter, stop: halt_reasons.PartitionHalt) -> None:
-        """Stop a partition and say so, once."""
-        if partition.given_up or partition.stopped is not None:
+    def _halt(self, partition: PartitionCounter, halt: halt_reasons.PartitionHalt) -> None:
+        """Halt a partition and log the reason, once."""
+        if partition.revoked or partition.halted is not None:
             return
-        partition.stop(stop)
-        text = SafeText(f"partition {partition.number} of {self.topic.name} {stop}")
+        partition.halt(halt)
+        text = SafeText(f"partition {partition.number} of {self.topic.name} {halt}")
         log.error(
-            "partition_stopped",
+            "partition_halted",
             extra={
                 "stem": self.stem,
                 "partition": partition.number,
-                "reason": stop.reason,
+                "reason": halt.reason,
                 "advice": text,
             },
         )
-        self._tell()
+        self._update_gauges()
 
-    def _tell(self) -> None:
-        stopped = list(self.stopped.values())
-        for reason in halt_reasons.StopReason:
-            metrics.PARTITION_STOPPED.labels(self.stem, reason).set(stopped.count(reason))
+    def _update_gauges(self) -> None:
+        halted = list(self.halted.values())
+        for reason in halt_reasons.HaltReason:
+            metrics.PARTITIONS_HALTED.labels(self.stem, reason).set(halted.count(reason))
         metrics.PARTITIONS_ASSIGNED.labels(self.stem).set(len(self._assigned))

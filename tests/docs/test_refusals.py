@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from blendstream.agents.gateway.state.verdicts import Reason
-from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.agents.worker.halt_reasons import HaltReason
 from blendstream.localclient import errors
 from blendstream.localclient.exchange import ResultCode
 from blendstream.streams.releases.entries import IncompleteReason
@@ -45,7 +45,7 @@ def named(cells: Iterable[str], pattern: str) -> set[str]:
             set(Refusal), id="worker",
         ),
         pytest.param(
-            "runbook.md", "### PartitionStopped", "reason", (0,), CODE, set(StopReason),
+            "runbook.md", "### PartitionHalted", "reason", (0,), CODE, set(HaltReason),
             id="stopped partition",
         ),
         pytest.param(

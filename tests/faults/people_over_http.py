@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
+from blendstream.agents.worker.entry_checks import _subgroups as subgroups_of_contributors
 from blendstream.blender.registry import randomizer_for
 from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
 from blendstream.streams.names import OptinSubgroup
@@ -155,7 +155,7 @@ class PeopleOverHttp:
         else:
             contributors = [keys.contributor_of(account(APPLICATION, u.encode())) for u in users]
             columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
-            shares = shares_of_contributors(state, keys, columns)
+            shares = subgroups_of_contributors(state, keys, columns)
         numbers = np.minimum(self.rng.zipf(1.6, PEOPLE), 40).tolist()
         return [
             Submission(

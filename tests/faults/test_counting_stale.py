@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from blendstream.agents.worker import partition_counter, partition_resume
-from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.agents.worker.halt_reasons import HaltReason
 from blendstream.streams.kafka.kafka_clients import KafkaInspector, LogBounds
 from blendstream.streams.names import InputStream
 from blendstream.streams.releases.log_consumer import LogConsumer, LogRecord
@@ -82,7 +82,7 @@ async def bench(
     made: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Bench, Cut]]:
     monkeypatch.setattr(partition_counter, "_LOG_WAIT_S", 0.3)
-    monkeypatch.setattr(partition_counter, "_OVER_AGAIN_S", 0.0)
+    monkeypatch.setattr(partition_counter, "_RECHECK_S", 0.0)
     monkeypatch.setattr(partition_resume, "_END_SETTLES_S", 0.3)
     tables = await made.tables(REPORTS)
     made.open_epoch(1)
@@ -98,7 +98,7 @@ async def bench(
 
 async def goes_on(bench: Bench) -> bool:
     await bench.counter.check()
-    return not bench.counter.stopped
+    return not bench.counter.halted
 
 
 async def test_a_fresh_head_list_that_one_broker_does_not_show_is_not_unknown(
@@ -114,7 +114,7 @@ async def test_a_fresh_head_list_that_one_broker_does_not_show_is_not_unknown(
     made.send_reports(2, 0, contributors(rng, 10), rng)
     made.flush()
     await counting.count(counting.log(start=1))
-    assert counting.counter.stopped == {}
+    assert counting.counter.halted == {}
     await made.assert_exact()
 
 
@@ -134,12 +134,12 @@ async def test_where_no_broker_shows_it_the_partition_waits_and_goes_on_by_itsel
     await asyncio.gather(
         counting.count(counting.log(start=1)), counting.count(counting.log(partition=1), 1)
     )
-    assert counting.counter.stopped == {0: StopReason.LOG_BEHIND}
+    assert counting.counter.halted == {0: HaltReason.LOG_BEHIND}
     assert not counting.counter.ready
     assert await counting.stored() == 1
     assert await counting.stored(1) == 1, "the other partition goes on"
     await counting.counter.check()
-    assert counting.counter.stopped == {0: StopReason.LOG_BEHIND}, "it looks again, in vain"
+    assert counting.counter.halted == {0: HaltReason.LOG_BEHIND}, "it looks again, in vain"
 
     cut.heal()
     await made.until(lambda: goes_on(counting), 10, "an end of the stop")
@@ -162,7 +162,7 @@ async def test_a_position_that_is_none_of_this_log_holds_a_partition_up_only_unt
     made.flush()
     send(made, frames=1, seed=6)
     await counting.count(counting.log(start=1))
-    assert counting.counter.stopped == {0: StopReason.LOG_BEHIND}
+    assert counting.counter.halted == {0: HaltReason.LOG_BEHIND}
 
     await asyncio.sleep(2 * counting.skew_s + 0.2)
     made.open_epoch(2)
@@ -180,7 +180,7 @@ async def test_an_end_that_one_broker_tells_stops_nothing(bench: tuple[Bench, Cu
     await counting.count(counting.log(start=1))
     counting.counter = counting.new_counter()
     assert await counting.counter.resume(0) == 3
-    assert counting.counter.stopped == {}
+    assert counting.counter.halted == {}
 
 
 async def test_a_partition_stopped_by_stale_ends_goes_on_without_a_restart(
@@ -193,9 +193,9 @@ async def test_a_partition_stopped_by_stale_ends_goes_on_without_a_restart(
     await counting.count(counting.log(start=1))
     counting.counter = counting.new_counter()
     assert await counting.counter.resume(0) is None
-    assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
+    assert counting.counter.halted == {0: HaltReason.OFFSET_BEYOND_END}
     await counting.counter.check()
-    assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
+    assert counting.counter.halted == {0: HaltReason.OFFSET_BEYOND_END}
 
     cut.heal()
     await counting.made.until(lambda: goes_on(counting), 10, "an end of the stop")
@@ -214,13 +214,13 @@ async def test_a_log_that_was_cut_off_and_grew_again_stays_stopped(
     await counting.tables._client.hset(state, "offset", "3")
     counting.counter = counting.new_counter()
     await counting.counter.resume(0)
-    assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
+    assert counting.counter.halted == {0: HaltReason.OFFSET_BEYOND_END}
 
     send(counting.made, frames=4, seed=7)
     for _ in range(3):
         await counting.counter.check()
         await asyncio.sleep(0.1)
-    assert counting.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
+    assert counting.counter.halted == {0: HaltReason.OFFSET_BEYOND_END}
 
 
 async def test_epochs_that_redis_bars_and_a_stale_log_has_open_stop_only_for_a_while(
@@ -235,7 +235,7 @@ async def test_epochs_that_redis_bars_and_a_stale_log_has_open_stop_only_for_a_w
     await counting.tables.close_epochs(0, 1)
     counting.counter = counting.new_counter()
     await counting.counter.resume(0)
-    assert counting.counter.stopped == {0: StopReason.STORE_REFUSED}
+    assert counting.counter.halted == {0: HaltReason.STORE_REFUSED}
 
     cut.heal()
     await made.until(lambda: goes_on(counting), 10, "an end of the stop")

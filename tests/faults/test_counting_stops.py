@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from blendstream.agents.worker import metrics
-from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.agents.worker.halt_reasons import HaltReason
 from blendstream.streams.names import InputStream
 from blendstream.streams.releases import entries
 from blendstream.streams.releases.sealed_counts import SealedCounts
@@ -110,7 +110,7 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     made.send(REPORTS, 0, newer)
     made.flush()
     await bench.count(bench.log())
-    assert bench.counter.stopped == {0: StopReason.NEWER_FRAME}
+    assert bench.counter.halted == {0: HaltReason.NEWER_FRAME}
     assert not bench.counter.ready
     assert await bench.stored() == 2
     await made.assert_exact()
@@ -122,7 +122,7 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
     _delete_records(made, 3)
     bench.counter = bench.new_counter()
     await bench.count(bench.log(start=3))
-    assert bench.counter.stopped == {}
+    assert bench.counter.halted == {}
     assert await bench.stored() == 4
     made.of(REPORTS, 1).incomplete = 1
     await made.assert_exact()
@@ -185,7 +185,7 @@ async def test_a_script_that_fails_half_way_counts_nothing_twice(
         client.execute_command("ACL SETUSER default -append")
         try:
             await bench.count(log[1:2])
-            assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+            assert bench.counter.halted == {0: HaltReason.STORE_REFUSED}
         finally:
             client.execute_command("ACL SETUSER default +append")
     assert (await bench.tables.totals(0, 1))["received"] > before[
@@ -194,7 +194,7 @@ async def test_a_script_that_fails_half_way_counts_nothing_twice(
     half = await bench.tables.totals(0, 1)
     bench.counter = bench.new_counter()  # Restarted by somebody who did not look.
     await bench.count(log)
-    assert bench.counter.stopped == {0: StopReason.HALF_APPLIED}
+    assert bench.counter.halted == {0: HaltReason.HALF_APPLIED}
     assert await bench.tables.totals(0, 1) == half
     assert await bench.stored() == 1
 
@@ -211,7 +211,7 @@ async def test_a_key_of_another_type_stops_before_anything_is_written(
         made.send(REPORTS, 0, b"not a frame")
         made.flush()
         await bench.count(bench.log(start=1))
-        assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+        assert bench.counter.halted == {0: HaltReason.STORE_REFUSED}
         assert await bench.stored() == 1
         client.delete(bench.tables.key(0, "unknown", "totals"))
     bench.counter = bench.new_counter()
@@ -229,7 +229,7 @@ async def test_totals_of_another_type_stop_their_partition_and_no_other(
     with single_redis.client() as client:
         client.set(bench.tables.key(0, "totals"), "not a hash")
         await bench.counter.check()
-        assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+        assert bench.counter.halted == {0: HaltReason.STORE_REFUSED}
         assert bench.counter.offset(1) == 0
         client.delete(bench.tables.key(0, "totals"))
 
@@ -246,10 +246,10 @@ async def test_a_recreated_topic_stops_even_when_its_offsets_fit(bench: Bench) -
     send(made, frames=5, seed=2)
     log = bench.log()
     await bench.count(log[2:])  # Exactly the offset that is due, of another log.
-    assert bench.counter.stopped == {0: StopReason.TOPIC_RECREATED}
+    assert bench.counter.halted == {0: HaltReason.TOPIC_RECREATED}
     bench.counter = bench.new_counter()
     await bench.counter.resume(0)
-    assert bench.counter.stopped == {0: StopReason.TOPIC_RECREATED}
+    assert bench.counter.halted == {0: HaltReason.TOPIC_RECREATED}
     assert await bench.tables.totals(0, 1) == before
 
 
@@ -273,7 +273,7 @@ async def test_partitions_added_stop_the_topic(bench: Bench) -> None:
     admin.create_partitions([NewPartitions(name, made.partitions + 1)])[name].result(20)
     await made.until(lambda: _partitions_are(made, made.partitions + 1), 10)
     await bench.count(bench.log()[1:])
-    assert bench.counter.stopped == {0: StopReason.PARTITIONS_CHANGED}
+    assert bench.counter.halted == {0: HaltReason.PARTITIONS_CHANGED}
     assert await bench.stored() == 1
 
 
@@ -295,7 +295,7 @@ async def test_a_moved_log_start_marks_open_epochs_incomplete(bench: Bench, runn
         bench.counter = bench.new_counter()
     await bench.count(bench.log(start=3))
     assert await bench.stored() == 5
-    assert bench.counter.stopped == {}
+    assert bench.counter.halted == {}
     for epoch in (1, 3):
         assert (await bench.tables.totals(0, epoch))["incomplete"] == 2
     assert (await bench.tables.totals(0, 1))["received"] == 3 * 20
@@ -329,14 +329,14 @@ async def test_an_offset_beyond_the_end_is_another_clusters_redis(
         client.hset(bench.tables.key(0, "state"), "offset", 9)
     bench.counter = bench.new_counter()
     await bench.counter.resume(0)
-    assert bench.counter.stopped == {0: StopReason.OFFSET_BEYOND_END}
+    assert bench.counter.halted == {0: HaltReason.OFFSET_BEYOND_END}
 
 
 async def test_a_missing_master_secret_stops(bench: Bench) -> None:
     bench.made.open_epoch(9, key_id="k9")
     send(bench.made, frames=1)
     await bench.count(bench.log())
-    assert bench.counter.stopped == {0: StopReason.KEY_MISSING}
+    assert bench.counter.halted == {0: HaltReason.KEY_MISSING}
 
 
 async def test_a_released_epoch_takes_nothing_more_and_leaves_no_keys(
@@ -531,7 +531,7 @@ async def test_epochs_barred_by_redis_and_open_in_the_log_stop_the_partition(
     with single_redis.client() as client:
         client.hset(bench.tables.key(0, "state"), "released_through", 5)
     await bench.count(log[1:])
-    assert bench.counter.stopped == {0: StopReason.STORE_REFUSED}
+    assert bench.counter.halted == {0: HaltReason.STORE_REFUSED}
     assert await bench.stored() == 1
 
 
@@ -546,7 +546,7 @@ async def test_a_damaged_release_log_stops_instead_of_guessing(bench: Bench) -> 
     bench.counter = bench.new_counter()
     for partition in range(made.partitions):
         await bench.count(bench.log(partition)[1:], partition)
-    assert bench.counter.stopped == dict.fromkeys(range(made.partitions), StopReason.STORE_REFUSED)
+    assert bench.counter.halted == dict.fromkeys(range(made.partitions), HaltReason.STORE_REFUSED)
 
 
 async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(

@@ -212,12 +212,10 @@ async def test_rebuild_counts_everything_unreleased_again_and_the_workers_go_on(
 
         # So is a script that failed half-way.
         for restarted in (False, True):
-            said = worker.output().count("partition_stopped")
+            said = worker.output().count("partition_halted")
             _allow(own_redis, "-append")
             made.send_optin(state, 200, rng)
-            await made.until(
-                partial(_said, worker, "partition_stopped", said + made.partitions), 40
-            )
+            await made.until(partial(_said, worker, "partition_halted", said + made.partitions), 40)
             _allow(own_redis, "+append")
             found = await differences(jobs.context)
             assert sum("a script failed half-way" in line for line in found) == made.partitions

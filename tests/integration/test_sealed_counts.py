@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import redis.asyncio
 
-from blendstream.agents.worker.entry_checks import _shares, judge_optin_records
+from blendstream.agents.worker.entry_checks import _subgroups, judge_optin_records
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.errors import StoreMismatch
 from blendstream.streams.names import OptinSubgroup
@@ -52,7 +52,9 @@ async def test_participants_are_people_however_many_records_they_sent(redis_clie
     """With m_O = 3 the sum of counts would publish, without noise, how many records people hold."""
     rng = np.random.default_rng(1)
     people = [rng.bytes(16) for _ in range(300)]
-    shares = _shares(LOG_STATE.epochs[1], KEYS, np.array([np.frombuffer(p, "<u8") for p in people]))
+    shares = _subgroups(
+        LOG_STATE.epochs[1], KEYS, np.array([np.frombuffer(p, "<u8") for p in people])
+    )
     entries = []
     for number, person in enumerate(people):
         # One, two or three records, some of them the same one twice, some sent a second time.

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from blendstream.agents.gateway.routes import ROUTES
 from blendstream.agents.gateway.state.verdicts import Reason as GatewayReason
-from blendstream.agents.worker.halt_reasons import StopReason
+from blendstream.agents.worker.halt_reasons import HaltReason
 from blendstream.streams.names import InputStream
 from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
@@ -68,9 +68,9 @@ WORKER: dict[str, tuple[str, dict[str, set[str] | None]]] = {
     "blender_partition_lag": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
     "blender_partition_lag_seconds": ("gauge", {"stem": STEMS, "partition": PARTITIONS}),
     "blender_partitions_assigned": ("gauge", {"stem": STEMS}),
-    "blender_partitions_stopped": (
+    "blender_partitions_halted": (
         "gauge",
-        {"stem": STEMS, "reason": {reason.value for reason in StopReason}},
+        {"stem": STEMS, "reason": {reason.value for reason in HaltReason}},
     ),
     "blender_worker_ready": ("gauge", {}),
     "blender_server_up": ("gauge", {"server": {"kafka", "redis", "redis_writes"}}),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from blendstream.agents.worker.entry_checks import _shares as shares_of_contributors
+from blendstream.agents.worker.entry_checks import _subgroups as subgroups_of_contributors
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.cells import HeadList
 from blendstream.blender.values.interfaces import OptinCounts
@@ -93,7 +93,7 @@ class EpochService(Service):
             contributors = [keys.contributor_in(who, told.of(who)) for who in contributors]
         numbers = np.minimum(rng.zipf(1.6, users), 40).tolist() + [None] * without
         columns = np.array([np.frombuffer(c, "<u8") for c in contributors])
-        shares = shares_of_contributors(state, keys, columns)
+        shares = subgroups_of_contributors(state, keys, columns)
         by_partition: dict[int, list[OptinEntry]] = {}
         for contributor, number, share in zip(contributors, numbers, shares, strict=True):
             record, query, url = None, "", ""

@@ -60,7 +60,7 @@ async def test_taking_up_has_one_deadline_however_many_partitions_there_are(
     assert await app.resume_partitions(partitions) == {TP(counter.topic.name, 0): 7}
     # Who had no turn before the deadline gets none after it: eight at once, and one made room.
     assert counter.begun == list(range(9))
-    assert written_logs.getvalue().count("partition_not_taken_up") == 63
+    assert written_logs.getvalue().count("partition_not_resumed") == 63
 
 
 async def test_a_seek_that_meets_a_rebalance_leaves_the_agent_alone() -> None:

@@ -221,8 +221,8 @@ def test_a_complaint_is_written_once_and_then_with_how_often_it_was_repeated(wri
 def test_our_own_lines_are_all_written(written):
     """A partition that stopped, went on and stopped again has stopped twice."""
     for _ in range(3):
-        ours.error("partition_stopped", extra={"partition": 1})
-    assert written.getvalue().count("partition_stopped") == 3
+        ours.error("partition_halted", extra={"partition": 1})
+    assert written.getvalue().count("partition_halted") == 3
 
 
 def test_a_clock_that_is_set_back_hides_nothing(written, monkeypatch):
