@@ -1,4 +1,4 @@
-"""The jobs process: opens and seals epochs, draws noise once, and publishes."""
+"""The jobs process, which opens and seals epochs, draws noise once, and publishes."""
 
 __all__ = [
     "broker_clocks",

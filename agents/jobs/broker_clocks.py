@@ -1,14 +1,14 @@
-"""The jobs' clock against every broker's.
+"""Compare the clock of the jobs process with every broker's clock.
 
-Windows, seals and reporting times are decided by the jobs' clock, and lateness by the brokers'. A
-jobs process whose clock is off by more than `epoch.allowed_skew_s` must not decide anything.
+The jobs' clock decides windows, seals and reporting times, the brokers' clocks decide lateness. A
+jobs process whose clock differs by more than `epoch.allowed_skew_s` must not decide anything.
 
     every few seconds: one record to a partition of the clock topic that each broker leads
-    its append time lies between sending and acknowledgement, unless the clocks differ
+    its append time is between sending and acknowledgement, unless the clocks differ
 
-Promises: as in `agents.clocks`, a slow acknowledgement never looks like a wrong
-clock, and a clock that was compared with no broker yet is not right. A broker that does not answer
-says nothing: what it said before holds as long as it leads a partition of that topic.
+Promises: as in `agents.clocks`, a slow acknowledgement never counts as a wrong clock, and a clock
+that was not compared with any broker yet is not right. While a broker does not respond, its last
+measurement stays valid as long as it leads a partition of that topic.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["BrokerClocks", "ClockComparison"]
 
 log = logging.getLogger(__name__)
 
-#: How often every broker's clock is asked for.
+#: Interval between comparisons.
 _EVERY_S: Final = 2.0
-#: The same before the first answer, when nothing is done.
+#: Interval before the first measurement, during which the jobs cannot work.
 _FIRST_AGAIN_S: Final = 0.1
 _PROBE: Final = b"clock"
 
 
 class BrokerClocks:
-    """What is known of this clock beside each broker's. Pure: no Kafka, no clock.
+    """Measured skew of this clock against each broker's. Pure: no Kafka, no clock.
 
     >>> clocks = BrokerClocks(allowed_s=5.0); clocks.ok
     False
@@ -55,51 +55,51 @@ class BrokerClocks:
     def appended(
         self, broker: int, *, sent_s: float, append_s: float, acknowledged_s: float
     ) -> None:
-        """Take note of the three times of one record that this broker appended."""
+        """Record the three times of one record that this broker appended."""
         check = self._by_broker.setdefault(broker, ClockCheck(allowed_s=self.allowed_s))
         check.appended(sent_s=sent_s, append_s=append_s, acknowledged_s=acknowledged_s)
 
     def leading(self, brokers: set[int]) -> None:
-        """Forget brokers that no longer lead anything: their clocks decide nothing."""
+        """Forget brokers that lead no partition any more: their clocks decide nothing."""
         self._by_broker = {b: check for b, check in self._by_broker.items() if b in brokers}
 
     @property
     def skew_s(self) -> float:
-        """The largest skew, with its sign: above 0 where this clock is ahead."""
+        """The skew with the largest absolute value; positive when this clock is ahead."""
         measured = [check.skew_s for check in self._by_broker.values() if check.measured]
         return max(measured, key=abs, default=0.0)
 
     @property
     def measured(self) -> bool:
-        """Whether any broker was compared with."""
+        """True after the first comparison with a broker."""
         return any(check.measured for check in self._by_broker.values())
 
     @property
     def ok(self) -> bool:
-        """Whether this clock is close enough to that of every broker that answered."""
+        """True if this clock is close enough to the clock of every broker that responded."""
         return self.measured and abs(self.skew_s) <= self.allowed_s
 
     @property
     def trouble(self) -> str:
-        """What is wrong and what to do, for an operator; empty while the clock is right."""
+        """A sentence with the problem and the remedy, for an operator; empty if there is none."""
         if self.ok:
             return ""
         if not self.measured:
-            return "this clock has not been compared with the brokers' yet; this passes by itself"
+            return "this clock has not been compared with the brokers' yet; wait a few seconds"
         off = [b for b, check in self._by_broker.items() if abs(check.skew_s) > self.allowed_s]
         return (
             f"this clock is {self.skew_s:+.1f} s off that of broker {', '.join(map(str, off))}, "
-            f"more than the allowed {self.allowed_s:g} s, so this process gives up its leases; set "
-            "this clock right (NTP), or the broker's if other jobs processes say the same"
+            f"more than the allowed {self.allowed_s:g} s, so this process leaves its leases; set "
+            "this clock right (NTP), or the broker's if other jobs processes report the same"
         )
 
 
 class ClockComparison:
-    """Asks every broker for its time, again and again."""
+    """Measures the skew against every broker, periodically."""
 
     def __init__(self, context: JobContext, clocks: BrokerClocks) -> None:
         kafka = context.settings.kafka
-        # One acknowledgement is enough: a broker's clock is its own, in sync or not.
+        # The leader's acknowledgement is enough: only its clock is measured.
         self._settings = librdkafka_settings(kafka) | {
             "acks": 1,
             "linger.ms": 0,
@@ -112,36 +112,36 @@ class ClockComparison:
         self._producer: Producer | None = None
 
     async def run(self) -> None:
-        """For ever; Kafka away leaves what is known as it is."""
+        """Compare forever. While Kafka is unavailable, the last measurements stay."""
         while True:
             was_off = self._clocks.measured and not self._clocks.ok
             try:
                 await self.compare()
             except Exception as error:
-                # This must continue after any error, or a wrong clock would not be noticed.
+                # Continue after any error: otherwise nobody would notice a wrong clock.
                 self._producer = None
                 log.warning("clocks_not_compared", exc_info=error)
             is_off = self._clocks.measured and not self._clocks.ok
             if is_off and not was_off:
                 log.error("clock_skew_exceeded", extra={"skew_s": round(self._clocks.skew_s, 3)})
             elif was_off and not is_off:
-                log.info("clock_is_right_again")
+                log.info("clock_skew_ended")
             await asyncio.sleep(_EVERY_S if self._clocks.measured else _FIRST_AGAIN_S)
 
     async def compare(self) -> None:
-        """One record to each broker that leads a partition of the topic."""
+        """Send one record to each broker that leads a partition of the topic."""
         leaders = await self._context.kafka.leaders(self._topic)
         self._clocks.leading(set(leaders))
         await asyncio.to_thread(self._send, leaders)
 
     def _send(self, leaders: dict[int, int]) -> None:
-        """`leaders` has one partition for each broker."""
+        """Send and wait; `leaders` maps each broker to one partition that it leads."""
         if self._producer is None:
-            # Its own lines would go to standard error.
+            # Without a logger librdkafka writes to standard error.
             self._producer = Producer(self._settings, logger=logging.getLogger(__name__))
         producer = self._producer
-        # Twice: the first record finds the way to the broker, the second takes no longer than it
-        # must, and says more.
+        # The first record also opens the connection. The second is faster, so it bounds the skew
+        # more closely.
         for _ in range(1 if self._clocks.measured else 2):
             for broker, partition in leaders.items():
                 self._ask(producer, broker, partition)

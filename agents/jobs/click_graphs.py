@@ -1,10 +1,10 @@
-"""Epoch job: the graph share's counts ──▶ release_data ──▶ releases ──▶ click_graphs.
+"""Epoch job: the graph subgroup's counts ──▶ release_data ──▶ releases ──▶ click_graphs.
 
 A query click graph (Korolova et al.) of opt-in users who are in no other release of the epoch.
 
 Promises: candidate URLs come from the last published head list or from a file, never from the data;
-without either the graph is published empty and says so. Drawn once, like every release, and before
-the epoch's head list, with which the raw records end.
+without either, the job publishes an empty graph with the reason. It draws once, as every release
+job does, and before the epoch's head list, after which the keeper deletes the raw records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["CLICK_GRAPHS", "mechanism_parameters", "read_url_table"]
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What a click graph is drawn from."""
+    """The inputs of a click graph."""
 
     clicks: Mapping[Record, int]
     table: PublicUrlTable
@@ -48,27 +48,29 @@ class _Inputs:
 
 
 async def _read(
-    context: JobContext, due: PendingRelease[BuildClickGraph]
+    context: JobContext, pending: PendingRelease[BuildClickGraph]
 ) -> _Inputs | CommitContents:
-    """The graph share's counts, and the URLs that may be counted."""
-    state = due.state
-    read = await due.counts.read_graph(state.epoch, due.seal.bounds, complete=due.complete)
-    due.participants = read.users
-    reasons = [*due.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
-    table = await _url_table(context, due.log_state, state)
+    """Read the graph subgroup's counts, and the table of URLs that may be counted."""
+    state = pending.state
+    read = await pending.counts.read_graph(
+        state.epoch, pending.seal.bounds, complete=pending.complete
+    )
+    pending.participants = read.users
+    reasons = [*pending.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
+    table = await _url_table(context, pending.log_state, state)
     if table is None:
-        return _empty(state, due.participants, [*reasons, IncompleteReason.NO_URL_TABLE])
-    if due.participants < state.parameters.plan.min_optin_users:
+        return _empty_graph(state, pending.participants, [*reasons, IncompleteReason.NO_URL_TABLE])
+    if pending.participants < state.parameters.plan.min_optin_users:
         why = [*reasons, IncompleteReason.TOO_FEW_OPTIN_USERS]
-        return _empty(state, due.participants, why, table)
+        return _empty_graph(state, pending.participants, why, table)
     return _Inputs(read.clicks, table, reasons)
 
 
 async def _draw(
-    context: JobContext, due: PendingRelease[BuildClickGraph], inputs: _Inputs
+    context: JobContext, pending: PendingRelease[BuildClickGraph], inputs: _Inputs
 ) -> CommitContents:
-    """In a thread, as for head lists."""
-    state, noise, reasons = due.state, context.dice.noise, inputs.reasons
+    """Draw the click graph in a thread, since that takes seconds."""
+    state, noise, reasons = pending.state, context.dice.noise, inputs.reasons
     graph = await asyncio.to_thread(
         release_data,
         _by_query(inputs.clicks),
@@ -79,18 +81,18 @@ async def _draw(
     )
     outcome = EpochOutcome.INCOMPLETE if reasons else EpochOutcome.COMPLETE
     whole = _document(
-        state, graph, due.participants, outcome, reasons, inputs.table, versions(noise)
+        state, graph, pending.participants, outcome, reasons, inputs.table, versions(noise)
     )
-    return _made(_fitting(whole), outcome, reasons)
+    return _commit_contents(_fit_to_limit(whole), outcome, reasons)
 
 
-def _give_up(state: EpochState, failed: AbandonedRelease) -> CommitContents:
-    """An empty graph: the epoch continues without one, and nothing is redrawn."""
-    return _empty(state, failed.participants, [failed.reason])
+def _abandon(state: EpochState, failed: AbandonedRelease) -> CommitContents:
+    """Build an empty graph: the epoch continues without one, and the job never redraws it."""
+    return _empty_graph(state, failed.participants, [failed.reason])
 
 
 def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
-    """Noise and threshold that the epoch's recorded budget allows."""
+    """Return the noise and threshold for the budget that the epoch recorded when it opened."""
     plan = state.parameters.plan.click_graph
     if plan is None:
         raise ParameterError("this epoch was opened without a click graph")
@@ -104,7 +106,7 @@ def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
         queries_per_user=plan.queries_per_user,
         clicks_per_user=plan.clicks_per_user,
     )
-    # The mechanism states what it really costs; it must not be more than was charged.
+    # The mechanism computes its exact cost, which must not exceed the charge.
     if found.epsilon > plan.epsilon * (1 + 1e-9) or found.delta > plan.delta * (1 + 1e-9):
         raise ParameterError(
             f"the click graph must cost no more than was charged ({plan.epsilon:g}, "
@@ -114,7 +116,7 @@ def mechanism_parameters(state: EpochState) -> ClickGraphParameters:
 
 
 def read_url_table(path: Path) -> PublicUrlTable:
-    """A TSV of query and URL, one pair a line, from outside the data."""
+    """Read a public TSV of query and URL, one pair per line, that does not come from the data."""
     urls: dict[str, list[str]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
@@ -142,10 +144,10 @@ async def _url_table(
     return PublicUrlTable.from_head_list(HeadListDocument.from_bytes(data).head_list)
 
 
-def _fitting(document: ClickGraphDocument) -> ClickGraphDocument:
-    """The document with as many queries, by their published counts, as fit into one.
+def _fit_to_limit(document: ClickGraphDocument) -> ClickGraphDocument:
+    """Drop the queries with the lowest published counts until the document fits.
 
-    Post-processing of the draw; so a draw's size is never a reason to refuse it.
+    This is post-processing of the draw, so the job never refuses a draw because of its size.
     """
     while len(document.to_bytes()) > MAX_DOCUMENT_BYTES:
         ranked = sorted(document.queries, key=lambda q: (-q.count, q.query))
@@ -160,19 +162,19 @@ def _by_query(clicks: Mapping[Record, int]) -> dict[str, int]:
     return queries
 
 
-def _empty(
+def _empty_graph(
     state: EpochState,
     participants: int,
     reasons: Sequence[IncompleteReason],
     table: PublicUrlTable | None = None,
 ) -> CommitContents:
-    """A graph that says why there is none."""
+    """Build an empty graph with the reasons."""
     outcome = EpochOutcome.EMPTY
     document = _document(state, None, participants, outcome, reasons, table, versions())
-    return _made(document, outcome, reasons)
+    return _commit_contents(document, outcome, reasons)
 
 
-def _made(
+def _commit_contents(
     document: ClickGraphDocument, outcome: EpochOutcome, reasons: Sequence[IncompleteReason]
 ) -> CommitContents:
     stored = split("click-graph", document.to_bytes())
@@ -228,7 +230,7 @@ def _document(
     )
 
 
-#: The click graph of the epoch's graph share; an empty one that says why if there is none.
+#: The click graph of the epoch's graph subgroup, or an empty one with the reasons.
 CLICK_GRAPHS = ReleaseSpec(
     kind=Kind.CLICK_GRAPHS,
     stem=InputStream.OPTIN_RECORDS,
@@ -238,5 +240,5 @@ CLICK_GRAPHS = ReleaseSpec(
     draw=_draw,
     document=lambda state: None if state.click_graph is None else state.click_graph.document,
     topic=lambda topics: topics.click_graphs.name,
-    give_up=_give_up,
+    abandon=_abandon,
 )

@@ -1,13 +1,14 @@
-"""The keeper: opens and seals epochs, and ends raw data once it is released.
+"""The keeper: opens and seals epochs, and deletes raw data after its release.
 
     settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
     releases ──▶ counts unlinked in Redis and rewritten files there, records removed from Kafka
 
-Promises: an epoch opens once, with its charge, and none with a log that is an older copy. A seal's
-bounds are offsets of markers that all in-sync replicas have and that the brokers appended, by their
-own clocks, when nothing could be in time any more: neither a stale answer nor a wrong clock of ours
-seals too early. Raw counts of released epochs go, and go again whenever Redis brings them back.
-What is to be removed from Kafka is committed first, so that counters know it went on purpose.
+Promises: an epoch opens once, with its charge, and never with a log restored from an older copy. A
+seal's bounds are offsets of markers that all in-sync replicas have and that the brokers appended,
+by their own clocks, when every further entry was late: neither a stale response nor a wrong clock
+of this process seals too early. The keeper deletes the raw counts of released epochs, again if a
+Redis restore revives them. It commits the new log start offsets before it removes records from
+Kafka, so that workers can tell a removal from a loss.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = ["CHECKPOINT_EPOCHS", "Keeper", "too_early_ms"]
 
 log = logging.getLogger(__name__)
 
-#: A checkpoint every so many epochs: fewer make opening the log slower, more make the log longer.
+#: Epochs per checkpoint: more make opening the log slower, fewer make the log longer.
 CHECKPOINT_EPOCHS = 8
 _MARK_AGAIN_S = 5.0
 
@@ -54,7 +55,7 @@ _SEALS: Final = {
 
 
 class Keeper:
-    """Its memory is only about what need not be done again; the log and Redis hold the rest."""
+    """Opens, seals and cleans up. Its fields only avoid repeated work; log and Redis decide."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -65,11 +66,11 @@ class Keeper:
         self._token = secrets.token_hex(8)
         self._removed: dict[InputStream, tuple[int, ...]] = {}
         self._trimmed_for: dict[InputStream, tuple[int, bool]] = {}
-        #: When to write markers again after some came too early, on the monotonic clock.
+        #: Earliest time for new markers after some were too early, on the monotonic clock.
         self._mark_again_at = 0.0
 
     async def step(self) -> bool:
-        """Do one thing that is due; whether there was one."""
+        """Do one thing that is due. Return True if something was due."""
         move = self._move(await self._context.read_log())
         if isinstance(move, SealRecords | SealReports):
             return await self._seal(move)
@@ -101,15 +102,15 @@ class Keeper:
                     entries.service_paused(now.epoch, now.from_ms, now.resumes_at_ms, now.reason)
                 ]
             else:
-                return not isinstance(now, Wait)  # Another keeper was first.
+                return not isinstance(now, Wait)  # Another keeper opened it first.
             await session.commit(added)
-        _tell(added)
+        _log_committed(added)
         return True
 
     async def _seal(self, move: SealRecords | SealReports) -> bool:
-        """Mark every partition, then commit where the marks lie, unless it was sealed meanwhile.
+        """Write a marker to every partition, then commit their offsets, unless another keeper did.
 
-        A keeper that dies in between leaves marks that mean nothing; the next one makes its own.
+        Markers of a keeper that dies in between have no effect; the next keeper writes new ones.
         """
         context, (stem, entry) = self._context, _SEALS[type(move)]
         topic = context.topics.of(stem)
@@ -120,10 +121,10 @@ class Keeper:
         markers = [m._replace(append_ms=context.brokers_ms(m.append_ms)) for m in markers]
         early_ms = too_early_ms(markers, move.not_before_ms)
         if early_ms > 0:
-            # Our clock is ahead of a broker's. These marks are nothing; others follow when that
-            # broker's clock is there. One that is far off is looked at again before that.
+            # Our clock is ahead of a broker's. Discard these markers and write new ones when that
+            # broker's clock has caught up, but check a clock that is far off sooner.
             self._mark_again_at = time.monotonic() + min(early_ms / 1000, _MARK_AGAIN_S)
-            log.warning("marked_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
+            log.warning("markers_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
             return False
         async with context.log.fenced_session(Kind.KEEPER, context.observe) as session:
             now = self._move(session.log_state)
@@ -131,7 +132,7 @@ class Keeper:
                 return not isinstance(now, Wait)
             added = [entry(move.epoch, [marker.offset for marker in markers])]
             await session.commit(added)
-        _tell(added)
+        _log_committed(added)
         return True
 
     async def _ends(self, stem: InputStream) -> list[int]:
@@ -142,10 +143,11 @@ class Keeper:
     # --- raw data ends with the release ----------------------------------------------------------
 
     async def _sweep(self, log_state: ReleaseLogState, stem: InputStream) -> None:
-        """Remove released epochs' counts, unless the marks of having done so are still there.
+        """Delete released epochs' counts, unless Redis still has the tokens of an earlier sweep.
 
-        Redis is asked which epochs it has, of any version of the topic: an older copy of it may
-        hold some that the log state has forgotten, and a move to other topics leaves the old ones'.
+        Redis lists the epochs that it stores, of any version of the topic: a restored Redis may
+        have epochs that the log state no longer contains, and a move to a new topic version leaves
+        the counts of the old one.
         """
         through = log_state.released_through(stem)
         if through < 0:
@@ -160,15 +162,15 @@ class Keeper:
         ]
         if not unmarked:
             return
-        # Barred first: nothing is added to them after they were looked for.
+        # Close the epochs first, so that no worker adds counts after the search.
         for partition in unmarked:
             await tables.close_epochs(partition, through)
         for stored in await stored_epochs(context.redis, prefix, topic.name):
             if stored.epoch <= through:
-                of = stage_table(stem, context.redis, stored.topic, prefix=prefix)
-                await of.release_epoch(stored.partition, stored.epoch)
+                table = stage_table(stem, context.redis, stored.topic, prefix=prefix)
+                await table.release_epoch(stored.partition, stored.epoch)
         if stem is InputStream.OPTIN_RECORDS:
-            # What devices report is randomised; only opt-in records contain text.
+            # Only opt-in records contain text; reports contain randomised cell numbers.
             context.file_rewriting.request()
         for partition in unmarked:
             await tables.put_token(partition, "swept", mark, None)
@@ -176,14 +178,14 @@ class Keeper:
     async def _trim(self, stem: InputStream) -> bool:
         """Remove raw records below the first that an unreleased epoch may have.
 
-        What is to go is announced in the log, then removed, by this keeper or another one: never
-        more of it than may go now, even if more was announced.
+        Commits the new log start offsets, then removes the records below them. Another keeper may
+        finish the removal. Never removes more than is released now, even if more was announced.
         """
         context, topic = self._context, self._context.topics.of(stem)
         of = (stem.value, topic.version)
-        if self._done(context.log.log_state, stem):
+        if self._is_trimmed(context.log.log_state, stem):
             return False
-        # Positions first, the log after: an epoch that is not in the log by then has nothing
+        # Read the positions before the log: an epoch that is not in the log by then has no record
         # below these positions.
         counted = [
             position or 0 for position in await context.counts(stem, Kind.KEEPER).positions()
@@ -192,21 +194,24 @@ class Keeper:
         at_most = [min(position, end) for position, end in zip(counted, ends, strict=True)]
         log_state = context.log.log_state
         free = await self._free(log_state, stem, at_most)
-        # Where counting is behind, after Redis was emptied, more may go when it has caught up.
+        # Where counting is behind, after Redis was emptied, more is removable when it catches up.
         whole = all(
             bound < most or most == end
             for bound, most, end in zip(free, at_most, ends, strict=True)
         )
         through, announced = log_state.released_through(stem), log_state.trimmed.get(of, ())
         again = self._trimmed_for.get(stem) == (through, False)
-        added = _forward(free, announced) != list(announced) and any(free) and (whole or not again)
+        added = (
+            _never_back(free, announced) != list(announced) and any(free) and (whole or not again)
+        )
         if not added and self._removed.get(stem) == tuple(map(min, free, announced)):
             self._trimmed_for[stem] = (through, whole)
             return False
-        # That was a look. Only a fenced session has read every epoch, and what it lacks it removes.
+        # Check again in a fenced session: only there is every epoch known, and records of an
+        # unknown epoch would be removed.
         async with context.log.fenced_session(Kind.KEEPER) as session:
             free = await self._free(session.log_state, stem, at_most)
-            bounds = _forward(free, session.log_state.trimmed.get(of, ()))
+            bounds = _never_back(free, session.log_state.trimmed.get(of, ()))
             if added:
                 await session.commit([entries.log_trimmed(*of, bounds)])
             removable = tuple(map(min, free, session.log_state.trimmed.get(of, ())))
@@ -219,12 +224,12 @@ class Keeper:
     async def _free(
         self, log_state: ReleaseLogState, stem: InputStream, at_most: Sequence[int]
     ) -> list[int]:
-        """For each partition the first offset that an unreleased epoch may have."""
+        """Return, per partition, the first offset that an unreleased epoch may have."""
         name = self._context.topics.of(stem).name
         return await self._trimmer.bounds_before(name, _first_append_ms(log_state, stem), at_most)
 
-    def _done(self, log_state: ReleaseLogState, stem: InputStream) -> bool:
-        """Whether all that can go went: what is announced, and what is released by now."""
+    def _is_trimmed(self, log_state: ReleaseLogState, stem: InputStream) -> bool:
+        """Return True if nothing is left to remove: all announced offsets, all released epochs."""
         through = log_state.released_through(stem)
         announced = log_state.trimmed.get((stem.value, self._context.topics.of(stem).version), ())
         return through < 0 or (
@@ -233,11 +238,11 @@ class Keeper:
 
 
 def too_early_ms(markers: Sequence[AppendedMarker], not_before_ms: int) -> int:
-    """How long the slowest broker's clock still needs, by its marker; 0 or less: all are there."""
+    """Return by how much the earliest marker is too early; 0 or less if all are late enough."""
     return not_before_ms - min(marker.append_ms for marker in markers)
 
 
-def _tell(added: Sequence[Entry]) -> None:
+def _log_committed(added: Sequence[Entry]) -> None:
     for entry in added:
         log.info(
             "entry_committed",
@@ -246,7 +251,7 @@ def _tell(added: Sequence[Entry]) -> None:
 
 
 def _first_append_ms(log_state: ReleaseLogState, stem: InputStream) -> int | None:
-    """The earliest append time that an entry of an unreleased epoch may have; `None`: no epoch."""
+    """Return the earliest append time that an entry of an unreleased epoch may have, if any."""
     times = []
     for state in log_state.epochs.values():
         if state.released(stem):
@@ -259,13 +264,13 @@ def _first_append_ms(log_state: ReleaseLogState, stem: InputStream) -> int | Non
     return min(times, default=None)
 
 
-def _forward(bounds: Sequence[int], announced: Sequence[int]) -> list[int]:
-    """Bounds never move back, even if a Redis that was rolled back says so."""
+def _never_back(bounds: Sequence[int], announced: Sequence[int]) -> list[int]:
+    """Return the larger of both bounds: a Redis that was rolled back must not move them back."""
     return [max(b, announced[p] if p < len(announced) else 0) for p, b in enumerate(bounds)]
 
 
 def _checkpoint(log_state: ReleaseLogState) -> list[Entry]:
-    """A checkpoint when enough epochs opened since the last, with what it would hide repeated."""
+    """Return a checkpoint if one is due, and repeat the entries that it would hide."""
     last, at = log_state.ledger.last_epoch, log_state.checkpoint_epoch
     if last is None or last - (-1 if at is None else at) < CHECKPOINT_EPOCHS:
         return []

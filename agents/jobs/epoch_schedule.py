@@ -1,15 +1,15 @@
-"""What the jobs have to do next: a pure function of the release log, the counts and the clock.
+"""Decide the jobs' next step, as a pure function of the release log, the counts and the clock.
 
     collecting ──▶ sealed ──▶ reporting ──▶ reports sealed ──▶ published
-        └────────────┴────────────┴──────────────┴──────────▶ abandoned (given up, with the reason)
+        └────────────┴────────────┴──────────────┴──────────▶ abandoned (with the reason)
 
-Promises: states only move forward; epochs take each step in order of their number; every epoch
-that is open ends, even if no worker counts, because each wait has a deadline after which the epoch
-continues and says what it lacks. Nothing here reads a clock, a broker or a count of any record:
-what is decided depends on times, offsets and participants only.
+Promises: states only move forward; epochs take each step in order of their number; every open
+epoch ends, even if no worker counts, because each wait has a deadline after which the epoch
+continues and states the missing data. Nothing here reads a clock, a broker or a count of any
+record: decisions depend on times, offsets and participants only.
 
-Departure: epochs open ahead of their windows, `epochs_ahead` of them, so that an outage of the
-jobs refuses no one; a gap longer than that is not filled with empty epochs afterwards
+Departure: the keeper opens `epochs_ahead` epochs before their windows, so that the gateways refuse
+no one during an outage of the jobs. It does not fill a longer gap with empty epochs afterwards
 (docs/epochs.md).
 """
 
@@ -51,7 +51,7 @@ __all__ = [
 PERIOD_FIELDS: Final = (
     "privacy", "profile", "graph_share_ppm", "click_graph", "optin_cohorts", "period_epochs",
 )  # fmt: skip
-#: How often a paused period may be followed by another that is full too, before we stop looking.
+#: How many consecutive full periods the search for an affordable epoch skips.
 _PERIODS_AHEAD = 8
 
 
@@ -64,9 +64,9 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The budget of the period is spent: say so, once, with the time of resumption.
+    """Announce once that the period's budget is spent, with the time of resumption.
 
-    `epoch` is the number that would be next and will be the first after the pause.
+    `epoch` is the number of the first epoch after the pause.
     """
 
     epoch: int
@@ -77,9 +77,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class SealRecords:
-    """Mark the end of every partition of the opt-in topic, and commit where the marks lie.
+    """Write a marker to every partition of the opt-in topic, and commit the markers' offsets.
 
-    Marks that a broker appended before `not_before_ms`, by its own clock, do not count.
+    Markers that a broker appended before `not_before_ms`, by its clock, do not count.
     """
 
     epoch: int
@@ -88,7 +88,7 @@ class SealRecords:
 
 @dataclass(frozen=True, slots=True)
 class SealReports:
-    """The same for the report topic."""
+    """Write a marker to every partition of the report topic, and commit the markers' offsets."""
 
     epoch: int
     not_before_ms: int
@@ -96,7 +96,7 @@ class SealReports:
 
 @dataclass(frozen=True, slots=True)
 class BuildHeadList:
-    """Count, draw, commit the head list; `reasons` says what it already lacks."""
+    """Draw and commit the head list; `reasons` states the data that it already lacks."""
 
     epoch: int
     reports_until_ms: int
@@ -105,7 +105,7 @@ class BuildHeadList:
 
 @dataclass(frozen=True, slots=True)
 class BuildEstimates:
-    """Count, denoise, blend, commit the publication."""
+    """Denoise, blend and commit the publication."""
 
     epoch: int
     reasons: tuple[IncompleteReason, ...]
@@ -113,7 +113,7 @@ class BuildEstimates:
 
 @dataclass(frozen=True, slots=True)
 class BuildClickGraph:
-    """Count, draw, commit the click graph of the epoch's graph share."""
+    """Draw and commit the click graph of the epoch's graph subgroup."""
 
     epoch: int
     reasons: tuple[IncompleteReason, ...]
@@ -121,14 +121,14 @@ class BuildClickGraph:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do; `until_ms` is when the clock alone will change that, `why` is for people."""
+    """Nothing is due. `until_ms`: when that changes by the clock alone; `why`: for operators."""
 
     until_ms: int | None
     why: str
 
 
 KeeperMove = Open | Pause | SealRecords | SealReports | Wait
-#: Counted offset of each partition; `None` where nothing was stored yet.
+#: Counted offset of each partition; `None` where the workers have stored nothing yet.
 Positions = Sequence[int | None]
 
 
@@ -141,7 +141,7 @@ def next_keeper_move(
     epochs_ahead: int = 1,
     origin_ms: int = 0,
 ) -> KeeperMove:
-    """Seal what is due, lowest first; then open what should be open."""
+    """Return the keeper's next move: the lowest seal that is due, otherwise the next opening."""
     for state in log_state.unfinished():
         sealing = _seal_due(state, now_ms)
         if sealing is not None:
@@ -164,7 +164,7 @@ def _seal_due(state: EpochState, now_ms: int) -> SealRecords | SealReports | Non
 
 
 def _sealable_at_ms(state: EpochState) -> int | None:
-    """When nothing the brokers append can still be in time."""
+    """Return the time from which every entry that a broker appends is late."""
     if state.stage is Stage.COLLECTING:
         return state.parameters.records_sealable_at_ms
     if state.stage is Stage.REPORTING and state.head_list is not None:
@@ -190,15 +190,15 @@ def _next_opening(
         start_ms = origin_ms + (now_ms - origin_ms) // plan.window_ms * plan.window_ms
     else:
         start_ms = last.parameters.window_end_ms
-        # Jobs were away longer than epochs were open ahead: nothing can have been accepted in
-        # the gap, so it is passed over instead of being paid for.
+        # The jobs were down for longer than epochs were open ahead. The gateways accepted nothing
+        # in the gap, so skip it instead of charging for it.
         if now_ms >= start_ms + plan.window_ms:
             start_ms += (now_ms - start_ms) // plan.window_ms * plan.window_ms
     first_start_ms = start_ms
-    plan, period = next_period(*_begun(last), plan, number)
+    plan, period = next_period(*_plan_and_period(last), plan, number)
     parameters, refused = affordable_epoch(log_state.ledger, plan, limit, number, start_ms, period)
     if parameters is None:
-        return Wait(None, "the privacy budget is spent for as far ahead as can be seen")
+        return Wait(None, f"the privacy budget of the next {_PERIODS_AHEAD} periods is spent")
     start_ms = parameters.window_start_ms
     if now_ms >= start_ms - epochs_ahead * plan.window_ms:
         return Open(parameters)
@@ -214,11 +214,10 @@ def _next_opening(
 def next_period(
     begun: EpochPlan | None, period: BudgetPeriod | None, plan: EpochPlan, epoch: int
 ) -> tuple[EpochPlan, BudgetPeriod | None]:
-    """The plan of an epoch, and its budget period if it has one.
+    """Return the plan of an epoch, and its budget period if it has one.
 
-    `begun` and `period` are those of the epoch before it. A period that was begun continues to its
-    last epoch with what it began with. Changed settings of privacy, shares or the period itself
-    wait for its end; all others take effect.
+    `begun` and `period` belong to the epoch before it. A budget period keeps its `PERIOD_FIELDS`
+    to its last epoch; changes of these settings wait for its end, all others take effect.
     """
     if begun and period and epoch < period.first_epoch + period.rule.epochs:
         fixed: dict[str, Any] = {name: getattr(begun, name) for name in PERIOD_FIELDS}
@@ -227,7 +226,7 @@ def next_period(
     return plan, begin_period(plan, epoch) if plan.period_epochs else None
 
 
-def _begun(last: EpochState | None) -> tuple[EpochPlan | None, BudgetPeriod | None]:
+def _plan_and_period(last: EpochState | None) -> tuple[EpochPlan | None, BudgetPeriod | None]:
     return (None, None) if last is None else (last.parameters.plan, last.parameters.period)
 
 
@@ -235,7 +234,7 @@ def affordable_epoch(
     ledger: Ledger, plan: EpochPlan, limit: Limit, epoch: int, start_ms: int,
     period: BudgetPeriod | None,
 ) -> tuple[EpochParameters | None, BudgetExhausted | None]:  # fmt: skip
-    """The epoch, from this time on or from the next period that can pay for it; why not sooner."""
+    """Return the epoch at this time, or in the next period that can pay for it, and the refusal."""
     refused: BudgetExhausted | None = None
     for _ in range(_PERIODS_AHEAD):
         charge = plan.charge(ledger, limit, epoch, start_ms // 1000, period)
@@ -244,8 +243,8 @@ def affordable_epoch(
             end_ms = start_ms + plan.window_ms
             return EpochParameters(epoch, start_ms, end_ms, plan, charge), refused
         refused = refused or paused
-        # The first window of the next period, of those that follow one another from here: daily
-        # windows that begin at five still do after a pause.
+        # Continue with whole windows, so that daily windows which begin at five still do after a
+        # pause.
         ahead_ms = paused.resumes_at_s * 1000 - start_ms
         start_ms += -(-ahead_ms // plan.window_ms) * plan.window_ms
     return None, refused
@@ -254,19 +253,19 @@ def affordable_epoch(
 def next_head_list(
     log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildHeadList | Wait:
-    """The lowest sealed epoch, once every partition is counted up to its seal."""
+    """Return the lowest sealed epoch as due once every partition is counted up to its seal."""
     for state in log_state.unfinished():
         if state.stage is Stage.COLLECTING:
             return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
         if state.stage is not Stage.SEALED or state.records_sealed is None:
             continue
         parameters = state.parameters
-        waiting = _waiting(state.records_sealed.bounds, counted)
+        waiting = _partitions_behind(state.records_sealed.bounds, counted)
         deadline = state.records_sealed.at_ms + parameters.counting_deadline_ms
         if waiting and now_ms < deadline:
-            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
-        # Raw records end with the head list, so the graph made of them comes first; but not for
-        # longer than another such wait.
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_listing(waiting)}")
+        # The keeper deletes raw records after the head list, so the click graph comes first. The
+        # head list waits for it at most one more counting deadline.
         graph_deadline = deadline + parameters.counting_deadline_ms
         if state.graph_due and now_ms < graph_deadline:
             return Wait(graph_deadline, f"epoch {state.epoch} waits for its click graph")
@@ -278,10 +277,10 @@ def next_head_list(
 
 
 def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
-    """Until when a head list published now is reported against.
+    """Return the end of reporting for a head list that is published now.
 
-    The end of the window now running if at least half of it remains, else of the one after; and
-    the end of its own window, that is not at all, when no device holds its records any more.
+    The end of the current window if at least half of it remains, else the end of the next one. When
+    devices no longer store the epoch's records: the end of its window, so nobody reports.
     """
     if now_ms > parameters.head_list_deadline_ms:
         return parameters.window_end_ms
@@ -294,16 +293,16 @@ def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
 def next_estimates(
     log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildEstimates | Wait:
-    """The lowest epoch whose reports are sealed, once they are counted up to the seal."""
+    """Return the lowest epoch as due once its reports are sealed and counted up to the seal."""
     for state in log_state.unfinished():
         if state.stage is not Stage.REPORTS_SEALED:
             return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
         assert state.reports_sealed is not None
         assert state.head_list is not None
-        waiting = _waiting(state.reports_sealed.bounds, counted)
+        waiting = _partitions_behind(state.reports_sealed.bounds, counted)
         deadline = state.reports_sealed.at_ms + state.parameters.counting_deadline_ms
         if waiting and now_ms < deadline:
-            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_listing(waiting)}")
         reasons = list(state.head_list.reasons)
         if waiting and IncompleteReason.NOT_ALL_COUNTED not in reasons:
             reasons.append(IncompleteReason.NOT_ALL_COUNTED)
@@ -314,28 +313,28 @@ def next_estimates(
 def next_click_graph(
     log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildClickGraph | Wait:
-    """The lowest sealed epoch that owes a click graph, once its opt-in records are counted."""
+    """Return the lowest sealed epoch that owes a click graph once its records are counted."""
     for state in log_state.unfinished():
         if not state.graph_due:
             continue
         if state.records_sealed is None:
             return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
-        waiting = _waiting(state.records_sealed.bounds, counted)
+        waiting = _partitions_behind(state.records_sealed.bounds, counted)
         deadline = state.records_sealed.at_ms + state.parameters.counting_deadline_ms
         if waiting and now_ms < deadline:
-            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_some(waiting)}")
+            return Wait(deadline, f"epoch {state.epoch} waits for partitions {_listing(waiting)}")
         return BuildClickGraph(state.epoch, (IncompleteReason.NOT_ALL_COUNTED,) if waiting else ())
     return Wait(None, "no epoch owes a click graph")
 
 
-def _waiting(bounds: Sequence[int], counted: Positions) -> list[int]:
-    """Partitions not counted up to their bound; an empty partition needs no counter at all."""
+def _partitions_behind(bounds: Sequence[int], counted: Positions) -> list[int]:
+    """List the partitions not counted up to their bound; empty ones need no counter."""
     return [
         p for p, bound in enumerate(bounds)
         if bound > 0 and ((at := counted[p] if p < len(counted) else None) is None or at < bound)
     ]  # fmt: skip
 
 
-def _some(partitions: Sequence[int]) -> str:
+def _listing(partitions: Sequence[int]) -> str:
     shown = ", ".join(map(str, partitions[:8]))
     return shown if len(partitions) <= 8 else f"{shown} and {len(partitions) - 8} more"

@@ -1,8 +1,8 @@
 """Epoch job: cell counts ──▶ denoise, blend ──▶ releases ──▶ estimates.
 
-Promises: post-processing only, of what the opt-in group released and devices sent; no budget is
-spent here. A publication is committed once all the same, because its agreement test is random and
-readers must never see two.
+Promises: only post-processes the opt-in release and the devices' reports, so it spends no budget.
+The job still commits a publication only once, because its agreement test is random and readers must
+never see two results.
 """
 
 from __future__ import annotations
@@ -54,45 +54,46 @@ from blendstream.streams.wire.statements import (
 
 __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
 
-#: Below this p-value the groups are said to disagree. Higher cries wolf more often than once in a
-#: hundred epochs; lower trusts a blend of two different populations for longer.
+#: Below this p-value the publication reports that the groups disagree. A higher value raises false
+#: alarms more often than once in a hundred epochs; a lower one trusts a blend of two different
+#: populations for longer.
 DISAGREE_BELOW = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What a publication is made of."""
+    """The inputs of a publication."""
 
     head_list: HeadListDocument
     release: OptinRelease
     reports: ReportsRead
-    #: What earlier publications said.
+    #: The filter over earlier publications.
     memory: FilterMemory
 
 
-async def _read(context: JobContext, due: PendingRelease[BuildEstimates]) -> _Inputs:
-    """What the opt-in group released, the reports, and what was published before."""
-    released = due.state.head_list
+async def _read(context: JobContext, pending: PendingRelease[BuildEstimates]) -> _Inputs:
+    """Read the opt-in release, the reports, and the earlier publications."""
+    released = pending.state.head_list
     assert released is not None
     head_list = HeadListDocument.from_bytes(await context.log.read_document(released.head_list))
     optin = await context.log.read_document(released.optin)
-    reports = await due.counts.read_reports(
-        due.state.epoch, due.seal.bounds, released.cells, complete=due.complete
+    reports = await pending.counts.read_reports(
+        pending.state.epoch, pending.seal.bounds, released.cells, complete=pending.complete
     )
-    memory = await estimates_memory(context, due.log_state, due.state.epoch)
+    memory = await estimates_memory(context, pending.log_state, pending.state.epoch)
     return _Inputs(head_list, read_optin_release(optin, head_list.head_list), reports, memory)
 
 
 async def _draw(
-    context: JobContext, due: PendingRelease[BuildEstimates], inputs: _Inputs
+    context: JobContext, pending: PendingRelease[BuildEstimates], inputs: _Inputs
 ) -> CommitContents:
-    """Nothing is drawn for people: denoise, blend and filter, in a thread."""
+    """Denoise, blend and filter in a thread. This draws no noise for people's privacy."""
     own = await asyncio.to_thread(
         build_estimates,
-        due.state,
+        pending.state,
         inputs.release,
         inputs.reports,
-        due.move.reasons,
+        pending.move.reasons,
         context.dice,
     )
     document = await asyncio.to_thread(add_filtered, own, inputs.head_list, inputs.memory)
@@ -100,7 +101,7 @@ async def _draw(
     reasons = [IncompleteReason(reason) for reason in document.reasons]
     outcome = EpochOutcome(document.outcome)
     return CommitContents(
-        [entries.estimate_released(due.state.epoch, stored, outcome, reasons)], [stored]
+        [entries.estimate_released(pending.state.epoch, stored, outcome, reasons)], [stored]
     )
 
 
@@ -111,13 +112,13 @@ def build_estimates(
     reasons: Sequence[IncompleteReason],
     dice: RandomnessSources,
 ) -> EstimatesDocument:
-    """The publication that these counts give."""
+    """Compute the publication from the opt-in release and the reports."""
     why = list(reasons)
     if read.lost and IncompleteReason.RECORDS_LOST not in why:
         why.append(IncompleteReason.RECORDS_LOST)
     cells, reports = read.cells, read.reports
     if reports < state.parameters.plan.min_reports:
-        # Judged on participants alone. The blend is then the opt-in group's estimate.
+        # The number of participants alone decides. The blend is then the opt-in group's estimate.
         why.append(IncompleteReason.TOO_FEW_REPORTS)
         cells, reports = np.zeros_like(cells), 0
     admitted = state.parameters.plan.devices_admitted
@@ -148,7 +149,7 @@ def empty_estimates(
     estimation_users: int,
     head_list_id: str | None,
 ) -> EstimatesDocument:
-    """A publication that says why there is nothing to publish."""
+    """Build a publication without estimates, with the reasons."""
     return EstimatesDocument(
         epoch=state.epoch,
         window_start_s=state.parameters.window_start_ms // 1000,
@@ -185,7 +186,7 @@ def _agreement(
     if found is None:
         return None
     agree = found.p_value >= DISAGREE_BELOW
-    # The paper's blend takes both groups as alike; that of `sharp` weighs by how far they differ.
+    # The paper's blend assumes equal groups; `sharp` weighs them by their estimated difference.
     blend_holds = agree or release.mechanisms.blender != VarianceBlender.name
     prefer = "blend" if blend_holds else "client"
     return PublishedAgreement(found.statistic, found.p_value, agree, prefer)
@@ -261,24 +262,24 @@ def _is_complete(estimates: EpochEstimates) -> bool:
 
 
 def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
-    """The opt-in group's weight in each query's figure.
+    """Return the opt-in group's weight in each query's figure.
 
-    p̂_q is blended as a record is. A sum of blended records has no weight of its own: it gets the
-    mean of its records' weights, by their blended probability. Should the opt-in group say all of
-    a query's records to be a tenth more, the sum would rise by so much of a tenth.
+    p̂_q is blended as a record is. A sum of blended records has no weight: it gets the mean of its
+    records' weights, by their blended probability. If the opt-in group's estimates of all of a
+    query's records rose by a tenth, the sum would rise by this weight times a tenth.
     """
     if _is_complete(estimates):
         of_optin, of_client = estimates.optin.query_marginals, estimates.client.query_marginals
         assert of_optin is not None
         assert of_client is not None
         return _known_weight(estimates, optin_weight(of_optin.variance, of_client.variance))
-    # A record of no probability has still a part in the mean; beside any other, none to speak of.
+    # Avoids 0/0: a record of probability 0 counts, but is negligible next to any other record.
     p = np.maximum(estimates.blended.cells.probability, 1e-12)
     return _by_query(release, p * _weight(estimates)) / _by_query(release, p)
 
 
 def _by_query(release: OptinRelease, values: NDArray[np.generic]) -> FloatArray:
-    """Sums over each query's listed records."""
+    """Sum the values over each query's listed records."""
     cells = release.head_list.cells
     listed = len(cells.records)
     query = cells.query_of_cell[:listed]
@@ -287,7 +288,7 @@ def _by_query(release: OptinRelease, values: NDArray[np.generic]) -> FloatArray:
 
 
 def _weight(estimates: EpochEstimates) -> FloatArray:
-    """The opt-in group's weight in the blend of each cell; a disputed one is no blend (NaN)."""
+    """Return the opt-in group's weight in the blend of each cell; NaN for a disputed one."""
     optin, client, blended = estimates.optin, estimates.client, estimates.blended
     if estimates.mechanisms.blender == VarianceBlender.name:
         weight = optin_weight(optin.cells.variance, client.cells.variance)
@@ -369,9 +370,9 @@ def _readers(readers: ReadersGuarantee) -> dict[str, object]:
     return {"statement": readers_statement(**asdict(readers)), **asdict(readers)}
 
 
-#: The publication of an epoch whose reports are sealed and counted. Made again from the same counts
-#: it says the same of people, and counts that cannot be right may be repaired (`blendstream
-#: rebuild`): so a failure is no failed draw.
+#: The publication of an epoch whose reports are sealed and counted. A second computation from the
+#: same counts reveals nothing more about people, and `blendstream rebuild` may repair wrong counts:
+#: so a failure before the commit is not a failed draw.
 ESTIMATES = ReleaseSpec(
     kind=Kind.ESTIMATES,
     stem=InputStream.CLIENT_REPORTS,

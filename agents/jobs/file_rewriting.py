@@ -1,11 +1,12 @@
-"""Remove released text from Redis's disks, in the background: no release or publication waits.
+"""Remove released text from Redis's disks in the background, so that no release waits for it.
 
 The keeper requests one round after each removal of released opt-in counts, and after each start,
-since it repeats the removal then. A server that does not answer or cannot write its file is asked
-again, ever less often. One that refuses is asked again after the next release.
+since it repeats the removal then. The rewriter retries a server that does not respond or cannot
+write its file, with growing intervals, and one that refuses after the next release.
 
-Promises: at most one round runs in a process, and no server that was rewritten is asked again
-before the next request. Metric and log report servers whose files may still contain text.
+Promises: at most one round runs in a process, and the rewriter sends no second request to a
+rewritten server before the next round. Metric and log report servers whose files may still contain
+text.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ __all__ = ["FileRewriting"]
 
 log = logging.getLogger(__name__)
 
-#: Time for all servers of a round. A rewrite of 10 GB takes some minutes; a longer deadline would
-#: only delay the alert.
+#: Deadline for all servers of a round. A rewrite of 10 GB takes some minutes; a longer deadline
+#: would only delay the alert.
 _DEADLINE_S = 900.0
 _FIRST_RETRY_S = 60.0
 _LAST_RETRY_S = 3600.0
 
 
 class FileRewriting:
-    """Requests of one jobs process."""
+    """Runs the rounds that one jobs process requests."""
 
     def __init__(self, redis: Client) -> None:
         self._redis = redis
@@ -43,13 +44,13 @@ class FileRewriting:
         self._remaining: dict[str, NotRewritten] = {}
 
     def request(self) -> None:
-        """Begin a round now, or after the one that runs: that one may have begun too early."""
+        """Start a round now, or after the running one, which may have started too early."""
         self._requested.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop waiting. Servers finish what they have begun."""
+        """Stop waiting for servers, which finish the rewrites that they have started."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -72,12 +73,12 @@ class FileRewriting:
                 retry_s = min(2 * retry_s, _LAST_RETRY_S)
 
     async def _round(self, only: Collection[str] | None) -> Collection[str] | None:
-        """Ask the servers once; returns those to ask again, None for all of them."""
+        """Request one rewrite per server; return the servers to retry, None for all of them."""
         began = time.monotonic()
         try:
             report = await rewrite_files(self._redis, _DEADLINE_S, only)
         except StoreUnavailable:
-            return only  # Other metrics show that Redis is away.
+            return only  # Other metrics show that Redis is unavailable.
         except Exception as error:
             log.error("redis_files_not_rewritten", exc_info=error)
             return only

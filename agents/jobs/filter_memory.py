@@ -1,17 +1,17 @@
-"""What earlier publications said: the filters before an epoch, from committed documents.
+"""Compute the state of the filters before an epoch, from earlier publications.
 
     `selection_memory`    over head lists: ranks and forgets known records
-    `estimates_memory`    over head lists and estimates: makes the filtered estimate
+    `estimates_memory`    over head lists and estimates: computes the filtered estimate
 
-Promises: made of committed documents of the release log alone, those from `remembered_from` on, so
-that every process makes the same of them after any loss. A process that was just started reads up
-to 31 epochs, one that runs reads the last one. What the first filter decides (order, forgetting) is
-committed with the head list, and never worked out again.
+Promises: uses only committed documents of the release log, from `remembered_from` on, so every
+process computes the same state after any loss. A new process reads up to 31 epochs, a running one
+only the last. The decisions of the first filter (order, forgetting) are committed with the head
+list and never computed again.
 
-A filter that fails must cost no epoch: the job logs and counts the failure, which raises an alert,
-and makes the release without it. A publication that the filter rejects costs its own epoch alone:
-the filters of later epochs pass over it, as over an empty epoch. A document that cannot be read is
-another matter: that is tried again, as all reading is.
+A filter that fails must not cost an epoch: the job logs and counts the failure, which raises an
+alert, and makes the release without the filter. A publication that the filter rejects affects only
+its own epoch: the filters of later epochs skip it, as they skip an empty epoch. The job retries the
+reading of an unreadable document, as it retries all reading.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ Content = TypeVar("Content")
 async def selection_memory(
     context: JobContext, log_state: ReleaseLogState, epoch: int
 ) -> RecordFilter:
-    """The filter over S's published counts before this epoch."""
+    """Return the filter over S's published counts before this epoch."""
     published = [
         (state.epoch, released.head_list.id, (released.head_list, released.optin))
-        for state in _remembered(log_state, epoch)
+        for state in _remembered_epochs(log_state, epoch)
         if (released := state.head_list) is not None and state.stage is not Stage.ABANDONED
     ]
 
     async def read(number: int, documents: Documents) -> Publication | None:
-        return _selection(number, *await _bytes_of(context, documents))
+        return _read_selection(number, *await _bytes_of(context, documents))
 
     start = FilterProgress(RecordFilter.start())
     kind = Kind.HEAD_LISTS
-    context.selection = await _followed(
-        kind, context.selection, start, published, read, _after_list
+    context.selection = await _follow_publications(
+        kind, context.selection, start, published, read, _follow_list
     )
     return context.selection.state
 
@@ -77,10 +77,10 @@ async def selection_memory(
 async def estimates_memory(
     context: JobContext, log_state: ReleaseLogState, epoch: int
 ) -> FilterMemory:
-    """The filter over publications before this epoch."""
+    """Return the filter over the publications before this epoch."""
     published = [
         (state.epoch, state.estimates.document.id, documents)
-        for state in _remembered(log_state, epoch)
+        for state in _remembered_epochs(log_state, epoch)
         if state.stage is Stage.PUBLISHED
         and state.head_list is not None
         and state.estimates is not None
@@ -91,13 +91,13 @@ async def estimates_memory(
         return await _bytes_of(context, documents)
 
     start = FilterProgress(FilterMemory())
-    context.estimates = await _followed(
-        Kind.ESTIMATES, context.estimates, start, published, read, _after_estimates
+    context.estimates = await _follow_publications(
+        Kind.ESTIMATES, context.estimates, start, published, read, _follow_estimates
     )
     return context.estimates.state
 
 
-def _remembered(log_state: ReleaseLogState, epoch: int) -> Iterator[EpochState]:
+def _remembered_epochs(log_state: ReleaseLogState, epoch: int) -> Iterator[EpochState]:
     numbers = (
         number for number in sorted(log_state.epochs) if remembered_from(epoch) <= number < epoch
     )
@@ -109,7 +109,7 @@ async def _bytes_of(context: JobContext, documents: Documents) -> tuple[bytes, b
     return await context.log.read_document(first), await context.log.read_document(second)
 
 
-async def _followed(
+async def _follow_publications(
     kind: Kind,
     done: FilterProgress[State],
     start: FilterProgress[State],
@@ -117,10 +117,10 @@ async def _followed(
     read: Callable[[int, Documents], Awaitable[Content]],
     follow: Callable[[State, Content], State],
 ) -> FilterProgress[State]:
-    """The filter after all that was published; only what it has not followed yet is read."""
+    """Advance the filter over all publications; read only those it has not processed yet."""
     ids = tuple(document for _, document, _ in published)
     if ids[: len(done.ids)] != done.ids:
-        done = start  # Memory began anew, or an epoch was abandoned after its list.
+        done = start  # The memory starts at a later epoch, or an epoch lost its release.
     state = done.state
     for number, _, documents in published[len(done.ids) :]:
         content = await read(number, documents)
@@ -132,9 +132,9 @@ async def _followed(
 
 
 def report_filter_failure(kind: Kind, epoch: int, error: Exception) -> None:
-    """Log and count that a release is made without the filter, or without one publication in it.
+    """Log and count a release without the filter, or a filter that skips one publication.
 
-    `record` is the number of the record in that epoch's head list, where one record is to blame.
+    The log field `record` is the number of the failing record in that epoch's head list, if any.
     """
     record = error.record if isinstance(error, NotFinite) else None
     FILTER_FAILURES.labels(kind).inc()
@@ -143,8 +143,8 @@ def report_filter_failure(kind: Kind, epoch: int, error: Exception) -> None:
     )
 
 
-def _selection(epoch: int, head_list_bytes: bytes, optin_bytes: bytes) -> Publication | None:
-    """S's counts in one head list; `None` where it has none."""
+def _read_selection(epoch: int, head_list_bytes: bytes, optin_bytes: bytes) -> Publication | None:
+    """Read S's counts in one head list; `None` if it has none."""
     numbers = SelectionNumbers.read(optin_bytes)
     head_list = HeadListDocument.from_bytes(head_list_bytes).head_list
     if head_list.noisy_counts is None or numbers.users == 0:
@@ -164,15 +164,15 @@ def _selection(epoch: int, head_list_bytes: bytes, optin_bytes: bytes) -> Public
     )
 
 
-def _after_list(memory: RecordFilter, publication: Publication | None) -> RecordFilter:
-    """After one more list. What it lacks was given up, in an epoch with a budget of its own."""
+def _follow_list(memory: RecordFilter, publication: Publication | None) -> RecordFilter:
+    """Advance the filter by one list. Records that an epoch with a separate budget dropped end."""
     if publication is None:
         return memory
     listed = set(publication.records)
     return memory.without(r for r in memory.records if r not in listed).follow(publication)
 
 
-def _after_estimates(memory: FilterMemory, documents: tuple[bytes, bytes]) -> FilterMemory:
+def _follow_estimates(memory: FilterMemory, documents: tuple[bytes, bytes]) -> FilterMemory:
     head_list, estimates = documents
     document = EstimatesDocument.from_bytes(estimates)
     publication = publication_of(HeadListDocument.from_bytes(head_list), document)
@@ -184,9 +184,9 @@ def _after_estimates(memory: FilterMemory, documents: tuple[bytes, bytes]) -> Fi
 def add_filtered(
     document: EstimatesDocument, head_list: HeadListDocument, memory: FilterMemory
 ) -> EstimatesDocument:
-    """The publication with the filtered estimate; without it if the filter fails.
+    """Return the publication with the filtered estimate, or unchanged if the filter fails.
 
-    An epoch's own estimate must not be lost for what is only put beside it.
+    An epoch's own estimate must not be lost because of an addition to it.
     """
     try:
         return with_filtered(document, head_list, memory)

@@ -1,7 +1,7 @@
 """Epoch job: S and T counts ──▶ create, estimate ──▶ releases ──▶ head_lists.
 
-Promises: whether an epoch has too little data is judged on participants, or on the noised list,
-never on raw counts. The order of steps, and what failures mean: `agents.jobs.release_step`.
+Promises: participants or the noised list decide whether an epoch has too little data, never raw
+counts. `agents.jobs.release_step` has the order of steps and the action after a failure.
 """
 
 from __future__ import annotations
@@ -39,45 +39,47 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What a head list is drawn from."""
+    """The inputs of a head list."""
 
     counts: OptinCounts
-    #: Published and not forgotten: public already, so it costs no δ to ask again.
+    #: Published and not forgotten. These are public, so listing them again costs no δ.
     known: Sequence[Record]
-    #: What was published before; `None` in `paper`, and in epochs opened by an older release.
+    #: State of the earlier publications; `None` in `paper` and in epochs of an older release.
     memory: EpochMemory | None
     reasons: Sequence[IncompleteReason]
 
 
 async def _read(
-    context: JobContext, due: PendingRelease[BuildHeadList]
+    context: JobContext, pending: PendingRelease[BuildHeadList]
 ) -> _Inputs | CommitContents:
-    """The counts of S and T, and the records that are public already."""
-    state, plan = due.state, due.state.parameters.plan
+    """Read the counts of S and T, and the records that are public already."""
+    state, plan = pending.state, pending.state.parameters.plan
     if state.graph_due:
-        # With the head list its raw records end.
-        log.warning("click_graph_passed_over", extra={"epoch": state.epoch})
-    read = await due.counts.read_optin(state.epoch, due.seal.bounds, complete=due.complete)
+        # The raw records are deleted after the head list, so no later click graph is possible.
+        log.warning("click_graph_skipped", extra={"epoch": state.epoch})
+    read = await pending.counts.read_optin(
+        state.epoch, pending.seal.bounds, complete=pending.complete
+    )
     counts = read.counts
-    due.participants = counts.selection_users + counts.estimation_users
-    reasons = [*due.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
-    if due.participants < plan.min_optin_users:
-        return _nothing_to_draw_from(state, counts, reasons)
-    known = await _known_records(context, due.log_state, state)
+    pending.participants = counts.selection_users + counts.estimation_users
+    reasons = [*pending.move.reasons, *([IncompleteReason.RECORDS_LOST] if read.lost else [])]
+    if pending.participants < plan.min_optin_users:
+        return _too_few_users(state, counts, reasons)
+    known = await _known_records(context, pending.log_state, state)
     rule = None if state.parameters.period is None else state.parameters.period.rule
     memory = None
     if plan.known_records:
-        before = await selection_memory(context, due.log_state, state.epoch)
+        before = await selection_memory(context, pending.log_state, state.epoch)
         memory = EpochMemory(state.epoch, before, plan.known_records, rule)
     await asyncio.to_thread(prepare_head_list, plan.profile, plan.privacy, rule)
     return _Inputs(counts, known, memory, reasons)
 
 
 async def _draw(
-    context: JobContext, due: PendingRelease[BuildHeadList], inputs: _Inputs
+    context: JobContext, pending: PendingRelease[BuildHeadList], inputs: _Inputs
 ) -> CommitContents:
-    """In a thread: it takes seconds."""
-    plan, charged = due.state.parameters.plan, due.state.parameters.charge.clients
+    """Draw the head list in a thread, since that takes seconds."""
+    plan, charged = pending.state.parameters.plan, pending.state.parameters.charge.clients
     release = await asyncio.to_thread(
         build_head_list,
         plan.profile,
@@ -88,24 +90,24 @@ async def _draw(
         inputs.memory,
     )
     if release.filter_failure is not None:
-        # Ranked and kept by this epoch's noisy counts alone, which are published, too.
-        report_filter_failure(Kind.HEAD_LISTS, due.state.epoch, release.filter_failure)
-    # Devices will spend what the head list asks of them; it must not be more than was charged.
+        # The list is then ranked by this epoch's noisy counts alone, which are published too.
+        report_filter_failure(Kind.HEAD_LISTS, pending.state.epoch, release.filter_failure)
+    # Devices will spend the head list's budget; it must not exceed the charge.
     asked = release.head_list.randomizer.delta
     if asked > charged.delta:
         raise ParameterError(
             "a head list must ask devices for no more than was charged "
             f"(delta={charged.delta:g}), got delta={asked:g}"
         )
-    return _released(due.state, release, due.move.reports_until_ms, inputs.reasons)
+    return _commit_contents(pending.state, release, pending.move.reports_until_ms, inputs.reasons)
 
 
 async def _known_records(
     context: JobContext, log_state: ReleaseLogState, state: EpochState
 ) -> tuple[Record, ...]:
-    """The records of the last published head list, all but those that it was the last to know.
+    """Return the records of the last published head list, without those that it forgot.
 
-    Each list has every record that was known to it, so the last one has every record that was ever
+    Each list contains every record known to it, so the last one contains every record that was ever
     published and not forgotten. (Lists of an older release dropped low ones.)
     """
     last = log_state.last_head_list_before(state.epoch)
@@ -113,21 +115,21 @@ async def _known_records(
         return ()
     data = await context.log.read_document(last.head_list.head_list)
     optin = await context.log.read_document(last.head_list.optin)
-    gone = set(SelectionNumbers.read(optin).forgotten)
+    forgotten = set(SelectionNumbers.read(optin).forgotten)
     records = HeadListDocument.from_bytes(data).head_list.records
-    return tuple(record for place, record in enumerate(records) if place not in gone)
+    return tuple(record for place, record in enumerate(records) if place not in forgotten)
 
 
-def _released(
+def _commit_contents(
     state: EpochState,
     release: OptinRelease,
     reports_until_ms: int,
     reasons: Sequence[IncompleteReason],
 ) -> CommitContents:
-    """What a drawn head list adds to the log."""
+    """Build the entries and documents that commit a drawn head list."""
     parameters = state.parameters
     if release.head_list.listed == 0:
-        # Devices could only answer ⋆: none is asked, and the epoch ends here.
+        # Devices could only report ⋆, so nobody reports and the epoch ends here.
         reports_until_ms = parameters.window_end_ms
     names = {k: str(v) for k, v in asdict(release.mechanisms).items()}
     document = HeadListDocument(
@@ -140,12 +142,15 @@ def _released(
         mechanisms=tuple(sorted(names.items())),
         quantity=head_list_quantity(parameters.plan.privacy.records_per_optin_user),
     )
-    fitting = _fitting(document)
-    # Places that the list lacks are forgotten as well: all that is new again is in the log.
+    fitting = _fit_to_limit(document)
+    # Records that did not fit are forgotten as well: later epochs read known records from here.
     cut = range(len(fitting.head_list.records), len(release.head_list.records))
-    gone = tuple(sorted({*release.forgotten, *cut}))
+    forgotten = tuple(sorted({*release.forgotten, *cut}))
     head_list = split("head-list", fitting.to_bytes())
-    documents = [head_list, split("optin", write_optin_release(replace(release, forgotten=gone)))]
+    documents = [
+        head_list,
+        split("optin", write_optin_release(replace(release, forgotten=forgotten))),
+    ]
     randomizer = randomizer_for(release.head_list)
     added = [
         entries.head_list_released(
@@ -172,10 +177,10 @@ def _released(
     return CommitContents(added, documents)
 
 
-def _fitting(document: HeadListDocument) -> HeadListDocument:
-    """The document with as much of the unlisted tail as fits. Post-processing of the draw.
+def _fit_to_limit(document: HeadListDocument) -> HeadListDocument:
+    """Shorten the unlisted tail until the document fits. This is post-processing of the draw.
 
-    The listed part always fits: `MAX_LISTED_RECORDS` was checked when the epoch opened.
+    The listed part always fits: the keeper checked `MAX_LISTED_RECORDS` when it opened the epoch.
     """
     while len(document.to_bytes()) > MAX_HEAD_LIST_BYTES:
         whole = document.head_list
@@ -193,10 +198,10 @@ def _fitting(document: HeadListDocument) -> HeadListDocument:
     return document
 
 
-def _nothing_to_draw_from(
+def _too_few_users(
     state: EpochState, counts: OptinCounts, reasons: Sequence[IncompleteReason]
 ) -> CommitContents:
-    """An empty publication instead of a head list: too few people took part."""
+    """Build an empty publication instead of a head list, because too few people took part."""
     why = [*reasons, IncompleteReason.TOO_FEW_OPTIN_USERS]
     document = split(
         "estimates",
@@ -209,8 +214,8 @@ def _nothing_to_draw_from(
     )
 
 
-#: The head list with the opt-in estimates; the epoch's empty publication if there is none. Of the
-#: documents only the head list is published: the opt-in release stays in the log.
+#: The head list with the opt-in estimates, or an empty publication. The job publishes only the head
+#: list; the opt-in release stays in the log.
 HEAD_LISTS = ReleaseSpec(
     kind=Kind.HEAD_LISTS,
     stem=InputStream.OPTIN_RECORDS,

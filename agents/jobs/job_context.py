@@ -1,7 +1,7 @@
-"""What every epoch job works with: the log, the counts, the publisher, the noise and the clock.
+"""Dependencies of every epoch job: the log, the counts, the publisher, the noise and the clock.
 
-Promises: production noise is exact. A program of one's own can hand in other dice, and a test also
-a clock or an observer of steps; no setting, file or variable reaches them.
+Promises: production noise is exact. A program that embeds the jobs may pass other random sources,
+and a test also a clock or an observer of steps; no setting, file or variable changes them.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ State = TypeVar("State")
 
 
 def system_clock_ms() -> int:
-    """This machine's clock."""
+    """Return this machine's time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RandomnessSources:
-    """Where randomness comes from: noise for releases, a generator for the agreement test."""
+    """Noise for releases, and a generator for the agreement test."""
 
     noise: Noise = field(default_factory=ExactNoise)
-    #: Decides a p-value, never anyone's privacy.
+    #: Affects a p-value, never anyone's privacy.
     bootstrap: Callable[[], np.random.Generator] = np.random.default_rng
 
 
 @dataclass(frozen=True, slots=True)
 class AbandonedRelease:
-    """A release that must not be tried again, and why."""
+    """A release that must not be retried, and the reason."""
 
     epoch: int
     reason: IncompleteReason
-    #: How many people's entries were read, 0 if that was not reached.
+    #: Number of people whose entries were read; 0 if the release failed before that.
     participants: int
 
 
 class ContextOverrides(TypedDict, total=False):
-    """What a program hands in instead of the defaults of `JobContext`: all but `dice` for tests."""
+    """Optional overrides for `JobContext.build`; all except `dice` are for tests."""
 
     now_ms: Callable[[], int]
     brokers_ms: Callable[[int], int]
@@ -84,7 +84,7 @@ class ContextOverrides(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FilterProgress(Generic[State]):
-    """A filter over published documents, and the ids of those that it has followed."""
+    """State of a filter over published documents, and the ids of those that it has processed."""
 
     state: State
     ids: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class FilterProgress(Generic[State]):
 
 @dataclass(slots=True)
 class JobContext:
-    """What every job needs: log, counts, publisher, noise and clock."""
+    """The log, counts, publisher, noise and clock that all jobs of a process share."""
 
     settings: Settings
     topics: Topics
@@ -103,15 +103,15 @@ class JobContext:
     markers: SealMarkers
     file_rewriting: FileRewriting
     now_ms: Callable[[], int] = system_clock_ms
-    #: What a broker's append time is on this clock. A test that moves `now_ms` moves the brokers'
-    #: clocks with it; here they are as they are.
+    #: Converts a broker's append time to this clock. A test that moves `now_ms` moves the brokers'
+    #: clocks with it; in production this is the identity.
     brokers_ms: Callable[[int], int] = lambda append_ms: append_ms
     observe: StepObserver = no_op_observer
     dice: RandomnessSources = field(default_factory=RandomnessSources)
-    #: A release that failed for good and is not in the log as such yet. Until it is, nothing of
-    #: its kind is drawn.
-    given_up: dict[Kind, AbandonedRelease] = field(default_factory=dict)
-    #: Made of published documents, and made again from them where they are lost: see
+    #: Releases that failed permanently and whose abandonment is not in the log yet. Until it is,
+    #: the job draws nothing of that kind.
+    abandoned: dict[Kind, AbandonedRelease] = field(default_factory=dict)
+    #: Caches derived from published documents, rebuilt from them after a restart: see
     #: `agents.jobs.filter_memory`.
     selection: FilterProgress[RecordFilter] = field(
         default_factory=lambda: FilterProgress(RecordFilter.start())
@@ -126,9 +126,9 @@ class JobContext:
         settings: Settings,
         topics: Topics,
         redis: Client,
-        **instead: Unpack[ContextOverrides],
+        **overrides: Unpack[ContextOverrides],
     ) -> JobContext:
-        """Everything from the settings; nothing is asked of a server yet."""
+        """Build the context from the settings, without a request to any server."""
         return cls(
             settings=settings,
             topics=topics,
@@ -136,7 +136,7 @@ class JobContext:
                 settings.kafka,
                 topics.releases.name,
                 transaction_timeout_s=settings.jobs.transaction_timeout_s,
-                now_ms=instead.get("now_ms", system_clock_ms),
+                now_ms=overrides.get("now_ms", system_clock_ms),
                 on_committed=count_released,
             ),
             kafka=KafkaInspector(settings.kafka),
@@ -144,23 +144,24 @@ class JobContext:
             publisher=Publisher(settings.kafka),
             markers=SealMarkers(settings.kafka),
             file_rewriting=FileRewriting(redis),
-            **instead,
+            **overrides,
         )
 
     def tables(self, stem: InputStream) -> StageTable:
+        """Return the Redis table of one input stream."""
         prefix = self.settings.topics.prefix
         return stage_table(stem, self.redis, self.topics.of(stem).name, prefix=prefix)
 
     def published_marks(self, topic: str) -> PublishedMarks:
-        """Which documents Redis says are in a topic."""
+        """Return Redis's list of the documents that were published to a topic."""
         return PublishedMarks(self.redis, self.settings.topics.prefix, topic)
 
     def counts(self, stem: InputStream, kind: Kind) -> SealedCounts:
-        """What was counted of one topic, for one kind of job."""
+        """Return a reader of one topic's counts for one kind of job."""
         return SealedCounts(self.tables(stem), self.topics.of(stem).partitions, kind.value)
 
     async def read_log(self) -> ReleaseLogState:
-        """The log to its end; raises when open epochs belong to other topics than the settings'."""
+        """Read the log to its end. Raise `StoreMismatch` if open epochs use other topics."""
         log_state = await self.log.catch_up()
         topics = self.settings.topics
         wanted = (topics.version, topics.partitions)
@@ -177,11 +178,12 @@ class JobContext:
                 f"{plan.topic_version} with {plan.optin_partitions} partitions, and the settings "
                 f"name version {topics.version} with {topics.partitions}: what was accepted would "
                 "not be counted. Set topics.version and topics.partitions back until these epochs "
-                "have ended, or give each up with `blendstream epochs abandon E --reason TEXT`"
+                "have ended, or abandon each with `blendstream epochs abandon E --reason TEXT`"
             )
         return log_state
 
     async def close(self) -> None:
+        """Close every connection."""
         await self.file_rewriting.close()
         self.markers.close()
         await self.log.close()
@@ -189,7 +191,7 @@ class JobContext:
 
 
 def limit_from(settings: Settings) -> Limit:
-    """What one person may spend in a period."""
+    """Return the settings' limit on what one person may spend in a period."""
     budget = settings.budget
     return Limit(
         budget.period_s,
@@ -199,7 +201,7 @@ def limit_from(settings: Settings) -> Limit:
 
 
 def versions(noise: Noise | None = None) -> dict[str, str]:
-    """What made a publication, for those who check it later; `noise`: what drew, if anything."""
+    """Return the versions of the software that makes a publication; `noise` drew it, if given."""
     names = ["blendstream", "dp-accounting", "numpy"]
     if isinstance(noise, OpenDPNoise):
         names.append("opendp")

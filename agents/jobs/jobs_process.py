@@ -1,14 +1,14 @@
-"""The jobs process: one loop for each kind of job, each under its own lease.
+"""The jobs process: one loop per kind of job, each under its own lease.
 
-    keeper        opens, seals, pauses, ends raw data
-    click-graphs  the graph share's click graph, before
+    keeper        opens and seals epochs, pauses the service, deletes raw data
+    click-graphs  the graph subgroup's click graph, before the head list
     head-lists    the head list with the opt-in estimates
     estimates     the publication
 
-Any number of these processes may run; one holds each lease and does the work. One whose clock is
-off the brokers' gives its leases up and does nothing until it is right again. A head list takes
-seconds and is made in a thread. While Kafka or Redis is away the jobs wait, and a stop still ends
-within its deadline.
+Any number of these processes may run; the one that holds a lease does its work. A process whose
+clock differs too much from the brokers' leaves its leases and does nothing until the clock is
+right. A head list takes seconds, so a thread makes it. While Kafka or Redis is unavailable the
+jobs wait, and a stop still ends within its deadline.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ __all__ = ["Jobs", "run_jobs"]
 
 log = logging.getLogger(__name__)
 
-_MOST_BACK_OFF_S = 10.0
-_ASK_EVERY_S = 5.0
+_MAX_BACK_OFF_S = 10.0
+_POLL_EVERY_S = 5.0
 
 
 @dataclass(slots=True)
 class _Job:
-    """One kind of job: what to publish first, and one step of work."""
+    """One kind of job: `publish` repeats unfinished publications, `step` does one unit of work."""
 
     kind: Kind
     publish: Callable[[], Awaitable[bool]]
@@ -85,7 +85,7 @@ class Jobs:
         self._leases: dict[Kind, Lease] = {}
         self._shown: list[DocumentReference] = []
         self._stopping = asyncio.Event()
-        self._answered: dict[Kind, bool] = {job.kind: False for job in self._jobs}
+        self._responding: dict[Kind, bool] = {job.kind: False for job in self._jobs}
         settings, topic = context.settings, context.topics.releases.name
         self._blocked: OpenTransaction | None = None
         self._servers = ServerWatch(
@@ -93,15 +93,15 @@ class Jobs:
             topic,
             context.redis,
             prefix=settings.topics.prefix,
-            every_s=_ASK_EVERY_S,
+            every_s=_POLL_EVERY_S,
         )
 
     @classmethod
-    async def connect(cls, settings: Settings, **instead: Unpack[ContextOverrides]) -> Jobs:
-        """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+    async def connect(cls, settings: Settings, **overrides: Unpack[ContextOverrides]) -> Jobs:
+        """Connect to Kafka and Redis and check or create the topics; raise one clear error."""
         _, topics, redis = await reach_servers(settings)
-        context = JobContext.build(settings, topics, redis, **instead)
-        # An epoch dearer than its limit is refused here, not in the middle of the night.
+        context = JobContext.build(settings, topics, redis, **overrides)
+        # Refuse here, at start, settings with which an epoch would cost more than its limit.
         plan, limit = plan_from(settings), limit_from(settings)
         fresh = Ledger()
         _, period = await asyncio.to_thread(next_period, None, None, plan, 0)
@@ -110,17 +110,17 @@ class Jobs:
 
     @property
     def unready(self) -> list[str]:
-        """Why no epoch can continue; empty while the clock is right, and Kafka and Redis answer."""
+        """Reasons why no epoch can continue; empty while clock, Kafka and Redis are all right."""
         if self._blocked is not None:
             return [f"the release log is blocked: {self._blocked.sentence()}"]
         if self._servers.write_refusal is not None:
             return [self._servers.write_refusal]
-        if self.clocks.ok and all(self._answered.values()):
+        if self.clocks.ok and all(self._responding.values()):
             return []
         return [self.clocks.trouble or "Redis or Kafka does not answer, or a job fails"]
 
     async def watch_log(self, every_s: float) -> None:
-        """For ever: show whether a transaction blocks the release log, and where."""
+        """Check forever whether a transaction blocks readers of the release log; log and count."""
         kafka, topic = self.context.kafka, self.context.topics.releases.name
         timeout_s = self.context.settings.jobs.transaction_timeout_s
         while True:
@@ -128,24 +128,25 @@ class Jobs:
             try:
                 self._blocked = await find_blocked(kafka, topic, timeout_s)
             except StoreUnavailable:
-                pass  # Other metrics show that Kafka is away.
+                pass  # Other metrics show that Kafka is unavailable.
             except Exception as error:
                 log.error("release_log_not_watched", exc_info=error)
             blocked = self._blocked
             if (was is None) != (blocked is None):
                 event = "release_log_unblocked" if blocked is None else "release_log_blocked"
                 log.error(event, extra={"advice": SafeText(blocked.sentence() if blocked else "")})
-            metrics.tell_blocked(blocked)
+            metrics.set_log_blocked(blocked)
             await asyncio.sleep(every_s)
 
     async def run(self) -> None:
+        """Run every kind of job until `stop`."""
         log.info("jobs_started")
         metrics.CLOCK_SKEW_SECONDS.set_function(lambda: self.clocks.skew_s)
         metrics.CLOCK_SKEW_LIMIT.set(self.clocks.allowed_s)
         watches = [
             asyncio.create_task(ClockComparison(self.context, self.clocks).run()),
             asyncio.create_task(self._servers.run()),
-            asyncio.create_task(self.watch_log(_ASK_EVERY_S)),
+            asyncio.create_task(self.watch_log(_POLL_EVERY_S)),
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -156,12 +157,13 @@ class Jobs:
                 watch.cancel()
 
     def stop(self) -> None:
-        """Finish the current step, begin no other."""
+        """Let `run` return after the current steps."""
         if not self._stopping.is_set():
             log.info("jobs_stopping")
         self._stopping.set()
 
     async def close(self) -> None:
+        """Leave the leases, so that another process continues immediately, and disconnect."""
         for lease in self._leases.values():
             await lease.leave()
         with contextlib.suppress(StoreUnavailable, OSError):
@@ -180,26 +182,26 @@ class Jobs:
                 if self.clocks.ok:
                     await self._work(job, lease)
                 else:
-                    await self._give_up(job.kind, lease)
-                self._answered[job.kind] = True
+                    await self._leave_lease(job.kind, lease)
+                self._responding[job.kind] = True
                 back_off_s = settings.jobs.poll_s
             except StoreUnavailable as error:
-                self._answered[job.kind] = False
+                self._responding[job.kind] = False
                 metrics.FAILURES.labels(job.kind).inc()
                 log.warning(
                     "job_waits", extra={"kind": job.kind, "retry_in_s": back_off_s}, exc_info=error
                 )
-                back_off_s = min(2 * back_off_s, _MOST_BACK_OFF_S)
+                back_off_s = min(2 * back_off_s, _MAX_BACK_OFF_S)
             except ReleaseFailed:
-                # Logged in full where it was given up; the next epoch continues.
+                # `release_step` has logged the cause; the next epoch continues.
                 metrics.FAILURES.labels(job.kind).inc()
             except Exception as error:
-                # What is stored is not what we wrote, too little memory, a defect. In any case
-                # it is no reason to end the other kinds of jobs, and no release was drawn.
-                self._answered[job.kind] = False
+                # Damaged stored data, too little memory, a defect. The other kinds of jobs
+                # continue in any case, and no release was drawn.
+                self._responding[job.kind] = False
                 metrics.FAILURES.labels(job.kind).inc()
                 log.error("job_failed", extra={"kind": job.kind}, exc_info=error)
-                back_off_s = _MOST_BACK_OFF_S
+                back_off_s = _MAX_BACK_OFF_S
             metrics.set_lease_gauge(job.kind, held=lease.held)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), back_off_s)
@@ -229,14 +231,14 @@ class Jobs:
         finally:
             renewing.cancel()
 
-    async def _give_up(self, kind: Kind, lease: Lease) -> None:
-        """Leave the lease to a process whose clock is right."""
+    async def _leave_lease(self, kind: Kind, lease: Lease) -> None:
+        """Leave the lease, for a process whose clock is right."""
         if lease.held:
-            log.error("lease_given_up", extra={"kind": kind, "reason": SafeText("clock")})
+            log.error("lease_released", extra={"kind": kind, "reason": SafeText("clock")})
         await lease.leave()
 
     async def _show(self) -> None:
-        """Tell what the log says; the newest publications are read once."""
+        """Update the metrics from the log. Reads each of the newest publications once."""
         context, log_state = self.context, self.context.log.log_state
         published = [
             s.estimates.document for s in log_state.epochs.values() if s.estimates is not None
@@ -248,7 +250,7 @@ class Jobs:
         metrics.show(log_state, limit_from(context.settings), context.now_ms())
 
     async def _publication(self, reference: DocumentReference) -> EstimatesDocument | None:
-        """A publication, or None if it cannot be read: no reason to keep epochs no longer."""
+        """Return a publication, or None if it is unreadable: the keeper must continue anyway."""
         try:
             return EstimatesDocument.from_bytes(await self.context.log.read_document(reference))
         except StoreUnavailable:
@@ -258,9 +260,9 @@ class Jobs:
             return None
 
     async def _renew(self, kind: Kind, lease: Lease) -> None:
-        """Keep the lease through a long step, until it is lost. An outage of Redis does not end it.
+        """Renew the lease during a long step until it is lost. An outage of Redis is no loss.
 
-        A lost lease is taken again by the next step only, which first settles the log.
+        Only the next step takes a lost lease again, after it has fenced and read the log.
         """
         lost = False
         while not lost:
@@ -278,18 +280,18 @@ async def _nothing() -> bool:
     return False
 
 
-def run_jobs(settings: Settings, **instead: Unpack[ContextOverrides]) -> NoReturn:
+def run_jobs(settings: Settings, **overrides: Unpack[ContextOverrides]) -> NoReturn:
     """Run the jobs until SIGTERM or SIGINT, and end the process.
 
-    `dice` is for a program of your own that prefers another exact noise
-    (`blender.noise.opendp_noise`); the rest of `instead` is for tests.
+    `dice` is for programs that prefer another exact noise (`blender.noise.opendp_noise`); the other
+    overrides are for tests.
     """
 
     async def connect() -> Jobs:
-        # Parameters that no noise can be found for are refused now, not after an epoch was charged.
+        # Refuse parameters without a matching noise now, not after an epoch was charged.
         privacy = settings.privacy
         await asyncio.to_thread(prepare_head_list, privacy.profile, privacy.parameters())
-        return await Jobs.connect(settings, **instead)
+        return await Jobs.connect(settings, **overrides)
 
     host = settings.metrics.host
     asyncio.run(process.run(connect, "jobs", settings.jobs, host, metrics.JOBS))

@@ -1,8 +1,8 @@
-"""One lease for each kind of job, in Redis, with a token that says whose it is.
+"""One lease per kind of job, in Redis, with a token that identifies its holder.
 
-A lease keeps two jobs from doing the same work at once; it does not make a release unique, because
-a paused job may believe in a lease it has lost, and Redis may forget. Kafka's fencing does that
-(`streams.releases.log`). So a lost lease is worth a log line, and no more.
+A lease keeps two jobs from doing the same work concurrently. It does not make a release unique,
+because a paused job may act on a lease it has lost, and Redis may lose its newest writes. Kafka's
+fencing makes releases unique (`streams.releases.log`), so a lost lease causes a log line only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ return 0
 
 
 class Lease:
-    """The right to do one kind of work, as long as it is renewed."""
+    """The exclusive right to do one kind of work, until it is lost or expires."""
 
     def __init__(self, client: Client, prefix: str, kind: str, seconds: float) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class Lease:
         self.held = False
 
     async def hold(self) -> bool:
-        """Renew the lease, or take it if it is free; whether it is ours now."""
+        """Renew the lease, or take it if it is free. Return True if this process holds it."""
         if not await self.renew():
             await self._ask(
                 self._client.set(self._key, self._token, nx=True, px=self._milliseconds)
@@ -47,23 +47,24 @@ class Lease:
         return self.held
 
     async def renew(self) -> bool:
-        """Renew the lease; whether it is still ours. One that was lost is not taken again."""
+        """Renew the lease without taking a lost one. Return True if this process still holds it."""
         return await self._ask(
             self._client.eval(_RENEW, 1, self._key, self._token, self._milliseconds)
         )
 
     async def _ask(self, call: Any) -> bool:
-        self.held = False  # A process that cannot ask must not believe that it holds a lease.
+        self.held = False  # Redis may not answer: then this process must not act as the holder.
         self.held = bool(await answered(call))
         return self.held
 
     async def taken(self) -> bool:
+        """Return True if any process holds the lease."""
         return await answered(self._client.get(self._key)) is not None
 
     async def leave(self) -> None:
-        """Let another take it at once."""
+        """Delete the lease, so that another process can take it immediately."""
         if self.held:
             self.held = False
-            # If that fails it runs out by itself.
+            # If that fails, the lease expires.
             with contextlib.suppress(BlenderError):
                 await answered(self._client.eval(_LEAVE, 1, self._key, self._token))

@@ -1,10 +1,10 @@
-"""The jobs' Prometheus metrics, declared once: states, times and budget, nothing about records.
+"""The jobs' Prometheus metrics: states, times and budget, nothing about single records.
 
-Most of what is shown here is published anyway: stages, outcomes, the ledger, how many took part.
-How long drawing took depends on raw data, and is shown in coarse buckets only.
+Most values are published anyway: stages, outcomes, the ledger, the number of participants. The
+duration of a draw depends on raw data, so its metric has coarse buckets only.
 
-The process that has the keeper's lease shows what the log says (`show`); the others have no fresh
-view of it and stay silent.
+Only the process with the keeper's lease exports the metrics of the release log (`show`); the other
+processes do not follow the log closely enough.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
     "JOBS",
     "STEPS",
     "count_released",
-    "finalized",
+    "observe_release_latency",
     "set_lease_gauge",
+    "set_log_blocked",
     "show",
     "show_publications",
-    "tell_blocked",
 ]
 
 JOBS = process_registry()
@@ -52,11 +52,11 @@ _ENTRIES = (
     "click_graph_released", "epoch_abandoned", "service_paused", "log_trimmed", "checkpoint",
 )  # fmt: skip
 
-STEPS = _process.counter("blender_job_steps", "Steps that jobs have taken.", kind=_KINDS)
+STEPS = _process.counter("blender_job_steps", "Steps that jobs completed.", kind=_KINDS)
 FAILURES = _process.counter("blender_job_failures", "Steps that failed.", kind=_KINDS)
 FILTER_FAILURES = _process.counter(
     "blender_filter_failures",
-    "Releases made without the filter over epochs, and publications that it passed over.",
+    "Releases made without the filter over epochs, and publications that it skipped.",
     kind=(Kind.HEAD_LISTS, Kind.ESTIMATES),
 )
 LEASE_HELD = _process.gauge(
@@ -64,39 +64,39 @@ LEASE_HELD = _process.gauge(
 )
 CLOCK_SKEW_SECONDS = _process.gauge(
     "blender_jobs_clock_skew_seconds",
-    "How far this clock is ahead of a broker's at least, of the broker that is furthest off; below "
-    "0 when it is behind.",
+    "Lower bound on the clock offset to the broker that differs most; positive when this clock is "
+    "ahead.",
 )
 CLOCK_SKEW_LIMIT = _process.gauge(
-    "blender_jobs_clock_skew_limit_seconds", "Beyond this skew the process gives up its leases."
+    "blender_jobs_clock_skew_limit_seconds", "Beyond this skew the process leaves its leases."
 )
 RELEASES = _process.counter(
     "blender_releases", "Entries this process committed to the log.", entry=_ENTRIES
 )
 LOG_BLOCKED = _process.gauge(
     "blender_release_log_blocked_seconds",
-    "How long a transaction has been open that is open longer than any may be; 0 while none is.",
+    "Age of the transaction that blocks readers of the release log; 0 while none does.",
     offset=[""],
 )
 FINALIZE_SECONDS = _process.histogram(
     "blender_release_latency_seconds",
     "From the seal to the committed release.",
-    # Coarse on purpose: how long a draw takes depends on raw data.
+    # Coarse on purpose: the duration of a draw depends on raw data.
     buckets=(10, 60, 300, 900, 3600),
     kind=(Kind.HEAD_LISTS, Kind.ESTIMATES, Kind.CLICK_GRAPHS),
 )
 
-# --- what the log says ---------------------------------------------------------------------------
+# --- the release log, exported by the process with the keeper's lease ----------------------------
 
 EPOCHS = _log.gauge("blender_epochs", "Recent epochs in each stage.", stage=Stage)
 AGE = _log.gauge(
     "blender_epoch_age_seconds",
-    "How long ago the oldest epoch in this stage began; 0 when there is none.",
+    "Time since the oldest epoch in this stage began; 0 when there is none.",
     stage=_WAITING,
 )
 OVERDUE = _log.gauge(
     "blender_epoch_overdue_seconds",
-    "How long the epoch that waits longest should have left this stage; 0 when none should have.",
+    "Time by which the most overdue epoch exceeds its deadline in this stage; 0 when none does.",
     stage=_WAITING,
 )
 OUTCOMES = _log.gauge(
@@ -110,7 +110,7 @@ LAST_OUTCOME = _log.gauge(
 LAST_PUBLISHED = _log.gauge(
     "blender_last_published_epoch", "The highest epoch published; -1 before the first."
 )
-TWICE = _log.gauge(
+RECORDED_TWICE = _log.gauge(
     "blender_releases_recorded_twice",
     "Releases with a second record in the log; readers use the first. Must be 0.",
 )
@@ -120,21 +120,21 @@ EPOCH_EPSILON = _log.gauge(
 )
 EPSILON = _log.gauge(
     "blender_epsilon_spent",
-    "ε spent in the current period by the person worst off, at the limit's δ (replace-one).",
+    "ε spent in the current period in the worst case, at the limit's δ (replace-one).",
     group=GROUPS,
 )
 EPSILON_LIMIT = _log.gauge(
-    "blender_epsilon_limit", "Most ε that a person may spend in a period.", group=GROUPS
+    "blender_epsilon_limit", "Maximum ε that a person may spend in a period.", group=GROUPS
 )
-# ε at the limit's δ hardly moves where δ is what runs out first, and δ at the limit's ε hardly
-# moves where ε is: the larger share of its limit says how near the pause is.
+# Where δ runs out first, ε at the limit's δ hardly changes, and the other way round: the larger
+# fraction of its limit shows how close the pause is.
 DELTA = _log.gauge(
     "blender_delta_spent",
-    "δ spent in the current period by the person worst off, at the limit's ε (replace-one).",
+    "δ spent in the current period in the worst case, at the limit's ε (replace-one).",
     group=GROUPS,
 )
 DELTA_LIMIT = _log.gauge(
-    "blender_delta_limit", "Most δ that a person may spend in a period.", group=GROUPS
+    "blender_delta_limit", "Maximum δ that a person may spend in a period.", group=GROUPS
 )
 FILES_WITH_TEXT = _log.gauge(
     "blender_redis_servers_not_rewritten",
@@ -147,23 +147,24 @@ REPORTS = _log.gauge(
 )
 AGREEMENT = _log.gauge(
     "blender_agreement_p_value",
-    "How well the groups agree in the newest publication; NaN when that was not tested.",
+    "p-value of the agreement test in the newest publication; NaN when it was not tested.",
 )
 # One publication in a hundred is below 0.01 by chance; two in a row hardly are.
 AGREEMENT_BEFORE = _log.gauge(
-    "blender_agreement_p_value_before", "The same of the publication before the newest."
+    "blender_agreement_p_value_before",
+    "p-value of the agreement test in the publication before the newest.",
 )
-# A keeper that hangs holds its lease and leaves every other gauge as it was.
-KEPT_AT = _log.gauge(
+# A keeper that hangs keeps its lease, and all its other gauges keep their values.
+KEEPER_PASS_AT = _log.gauge(
     "blender_keeper_last_pass_timestamp_seconds",
-    "When the keeper last went through all that is due.",
+    "Time of the keeper's last complete pass.",
 )
 AGREEMENT.set(math.nan)
 AGREEMENT_BEFORE.set(math.nan)
 
 
 class _WhileKeeping(Collector):
-    """What the log says, from the process that follows it."""
+    """Exports the release log's metrics while this process follows the log."""
 
     following = False
 
@@ -176,14 +177,14 @@ JOBS.register(_KEEPING)
 
 
 def set_lease_gauge(kind: Kind, *, held: bool) -> None:
-    """Whether this process holds a lease. Without the keeper's it no longer follows the log."""
+    """Set the lease's gauge. Without the keeper's lease, stop exporting the log's metrics."""
     LEASE_HELD.labels(kind).set(held)
     if kind is Kind.KEEPER and not held:
         _KEEPING.following = False
 
 
-def tell_blocked(blocked: OpenTransaction | None) -> None:
-    """Set the offset at which readers of the release log stop, and for how long they have."""
+def set_log_blocked(blocked: OpenTransaction | None) -> None:
+    """Set the offset at which a transaction blocks the release log's readers, and its age."""
     LOG_BLOCKED.clear()
     if blocked is None:
         LOG_BLOCKED.labels("").set(0)
@@ -192,22 +193,22 @@ def tell_blocked(blocked: OpenTransaction | None) -> None:
 
 
 def count_released(added: Iterable[Entry]) -> None:
-    """These entries are committed."""
+    """Count committed entries."""
     for entry in added:
         if entry["entry"] in _ENTRIES:
             RELEASES.labels(entry["entry"]).inc()
 
 
-def finalized(kind: Kind, seal: Seal | None, now_ms: int) -> None:
-    """The release of what was sealed is committed."""
+def observe_release_latency(kind: Kind, seal: Seal | None, now_ms: int) -> None:
+    """Observe the time from a seal to the commit of its release."""
     if seal is not None:
         FINALIZE_SECONDS.labels(kind).observe(max(0, now_ms - seal.at_ms) / 1000)
 
 
 def show(log_state: ReleaseLogState, limit: Limit, now_ms: int) -> None:
-    """Set the gauges from the log, which the keeper has just followed to its end."""
+    """Set the gauges from the log, which the keeper has just read to its end."""
     _KEEPING.following = True
-    KEPT_AT.set(now_ms / 1000)
+    KEEPER_PASS_AT.set(now_ms / 1000)
     states = [state for _, state in sorted(log_state.epochs.items())]
     for stage in Stage:
         EPOCHS.labels(stage).set(sum(s.stage is stage for s in states))
@@ -218,7 +219,7 @@ def show(log_state: ReleaseLogState, limit: Limit, now_ms: int) -> None:
         AGE.labels(stage).set(max([0, *began]) / 1000)
         OVERDUE.labels(stage).set(max([0, *late]) / 1000)
     _show_outcomes(states)
-    TWICE.set(log_state.recorded_twice)
+    RECORDED_TWICE.set(log_state.recorded_twice)
     PAUSED.set(log_state.paused_at(now_ms) is not None)
     with_list = [s.head_list for s in states if s.head_list is not None]
     HEAD_LIST_CELLS.set(with_list[-1].cells if with_list else 0)
@@ -226,7 +227,7 @@ def show(log_state: ReleaseLogState, limit: Limit, now_ms: int) -> None:
 
 
 def show_publications(newest: Sequence[EstimatesDocument | None]) -> None:
-    """Set the gauges that the newest publication and the one before answer for, as far as known."""
+    """Set the gauges of the newest two publications; NaN where one is missing or unreadable."""
     last, before = (*newest, None, None)[:2]
     REPORTS.set(math.nan if last is None else last.participants.clients)
     AGREEMENT.set(_p_value(last))
@@ -241,7 +242,7 @@ def _p_value(document: EstimatesDocument | None) -> float:
 
 
 def _due_ms(state: EpochState) -> int:
-    """When an epoch should leave its stage: the work itself takes no time here."""
+    """Return the time when an epoch should leave its stage, if the work itself took no time."""
     plan = state.parameters.plan
     settles_ms = plan.grace_ms + plan.skew_ms
     if state.head_list is not None:
@@ -254,7 +255,7 @@ def _show_outcomes(states: list[EpochState]) -> None:
     for outcome in EpochOutcome:
         OUTCOMES.labels(outcome).set(sum(found is outcome for _, found in published))
     LAST_PUBLISHED.set(published[-1][0] if published else -1)
-    # By when it ended, not by number: one opened ahead may be given up before others end.
+    # By end time, not by number: an epoch opened ahead may be abandoned before others end.
     last = max(
         (s for s in states if s.stage.over),
         key=lambda s: (s.over_at_ms or 0, s.epoch),

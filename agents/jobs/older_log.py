@@ -1,11 +1,11 @@
-"""Notice a release log that is an older copy of itself, before an epoch is opened with it.
+"""Detect a release log that was restored from an older copy, before the keeper opens an epoch.
 
-A log that was restored from a backup lacks epochs that were opened, charged and drawn. Going on
-with it would draw them again, and let a budget period run for more epochs than its noise was made
-for. Published head lists tell: they are in a topic of their own, with marks in Redis.
+A log restored from a backup lacks epochs that were opened, charged and drawn. Continuing with it
+would draw them again, and let a budget period run for more epochs than its noise covers. Published
+head lists reveal such a log: they are in a separate topic, and Redis lists them.
 
 Promises: no epoch opens while a head list of a later epoch than the log's last is published.
-Assumes: the topic of head lists was not set back together with the log; then only the operator
+Assumes: the topic of head lists was not restored to the same older state; then only the operator
 knows (`blendstream epochs restored`).
 """
 
@@ -23,14 +23,14 @@ __all__ = ["OlderLogCheck", "PublishedSince", "published_since"]
 
 
 class OlderLogCheck:
-    """Looks at the marks each time, and at the topic once in the life of a process."""
+    """Compares the log with Redis's list on every call, and with the topic once per process."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._read_topic = False
 
     async def refuse(self, log_state: ReleaseLogState) -> None:
-        """Raise `StoreMismatch` if something was published that this log knows nothing of."""
+        """Raise `StoreMismatch` if a head list of an epoch after the log's last is published."""
         last, context = log_state.last, self._context
         if last is None:
             return
@@ -57,12 +57,12 @@ class PublishedSince:
 
     #: The highest epoch that is published anywhere or in the log; -1 when there is none.
     through: int
-    #: How long the windows of their head lists were.
+    #: Window lengths in the head lists of the missing epochs.
     windows_ms: frozenset[int]
 
 
 async def published_since(context: JobContext, log_state: ReleaseLogState) -> PublishedSince:
-    """Read the topics of results, and their marks in Redis, for epochs after the log's last."""
+    """Search the topics of results, and Redis's lists of them, for epochs after the log's last."""
     last, topics = log_state.last, context.topics
     if last is None:
         return PublishedSince(-1, frozenset())
@@ -78,7 +78,7 @@ async def published_since(context: JobContext, log_state: ReleaseLogState) -> Pu
 
 
 def _window_ms(head_list: bytes) -> int | None:
-    """Length of a head list's window; `None` of a document that this release cannot read."""
+    """Return the length of a head list's window, or `None` if the document is unreadable."""
     try:
         document = HeadListDocument.from_bytes(head_list)
     except MalformedDocument:

@@ -1,11 +1,10 @@
-"""What readers of publications can learn of one client, as a publication states it.
+"""Bound on what readers of publications learn about one client, as a publication states it.
 
-Promises: the smaller of two bounds that both hold: the client's own report, which is private
-against everyone, and its report among all others of the epoch
-(`blender.over_time.shuffled_reports`), which is private against those who see nothing but
-publications. Half of the reports are taken for forged. The first is stated only where its δ, of all
-epochs together, is within that of the statement: in `paper` a client spends δ in every epoch, so
-over several only the second holds.
+Promises: the smaller of two valid bounds. The local guarantee of the client's report holds against
+everyone; amplification by shuffling (`blender.over_time.shuffled_reports`) holds against those who
+see only publications, and assumes that half of the reports are forged. The local bound counts only
+where its δ, summed over all epochs, is within the statement's: in `paper` a client spends δ in
+every epoch, so over several epochs only the shuffling bound holds.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from blendstream.streams.budget.epoch_plan import EpochParameters
 
 __all__ = ["ReadersGuarantee", "readers_guarantee"]
 
-#: Over more epochs than this no figure is worked out: adding up the losses of a million short
-#: windows would hold the publication up for minutes.
-MOST_EPOCHS = 366
+#: Upper limit on the epochs of the period's figure: composing the losses of a million short
+#: windows would delay the publication by minutes.
+MAX_EPOCHS = 366
 
 
 @dataclass(frozen=True, slots=True)
 class ReadersGuarantee:
-    """(ε, δ) of one client against readers: for this epoch, and for all of the period in which it
-    reports, at most `MOST_EPOCHS`, if each has as many reports."""
+    """(ε, δ) of one client against readers, for this epoch and for the epochs of the period in
+    which the client reports (at most `MAX_EPOCHS`), if each has as many reports as this one."""
 
     epsilon: float
     delta: float
@@ -39,7 +38,7 @@ class ReadersGuarantee:
 def readers_guarantee(
     parameters: EpochParameters, head_list: HeadList, reports: int
 ) -> ReadersGuarantee | None:
-    """`None` where nothing is published of reports."""
+    """Compute the guarantee for an epoch with this many reports; `None` without reports."""
     if reports == 0:
         return None
     delta, own = parameters.plan.privacy.delta, parameters.charge.clients
@@ -60,10 +59,10 @@ def readers_guarantee(
 
 
 def _epochs_of_a_client(parameters: EpochParameters) -> int:
-    """In how many epochs of the period a client reports: one of R."""
+    """Return the number of the period's epochs in which a client reports: one out of R."""
     period, charge = parameters.period, parameters.charge
     if period is not None:
         epochs = period.rule.epochs
     else:
         epochs = (charge.period_end_s - charge.period_start_s) * 1000 // parameters.window_ms
-    return min(MOST_EPOCHS, max(1, -(-epochs // charge.cohorts)))
+    return min(MAX_EPOCHS, max(1, -(-epochs // charge.cohorts)))

@@ -1,6 +1,6 @@
-"""What a failed release means: one table, which `release_step` follows.
+"""The action after each kind of failed release, as one table that `release_step` follows.
 
-docs/released-once.md shows it too.
+docs/released-once.md shows the same table.
 
 Promises: no failure that may have depended on the noise leads to another draw.
 """
@@ -19,7 +19,10 @@ __all__ = ["FAILURES", "FailureAction", "FailureRule", "Progress", "ReleaseFaile
 
 
 class ReleaseFailed(BlenderError):
-    """A release failed and was given up; the next epoch continues. The cause says why."""
+    """A release failed permanently and was abandoned; the next epoch continues.
+
+    `__cause__` is the failure.
+    """
 
 
 class Progress(enum.Enum):
@@ -32,64 +35,65 @@ class Progress(enum.Enum):
 
 
 class FailureAction(enum.Enum):
-    """What the job does about a failure."""
+    """Action taken after a failed release."""
 
-    LOG_DECIDES = "the draw is thrown away, the log decides"
-    PUBLISH = "published as committed, at the next attempt"
-    GIVE_UP = "given up at once"
-    TRY_AGAIN = "tried again until the counting deadline, then given up"
+    LOG_DECIDES = "the job discards the draw, the log decides"
+    PUBLISH = "the next attempt publishes the committed document"
+    ABANDON = "the job abandons the release immediately"
+    RETRY = "the job retries until the counting deadline, then abandons the release"
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRule:
-    """One line of the table: which failures, what is done, and why that is right."""
+    """One line of the table: which failures, the action, and the reason for it."""
 
     failure: str
     error: type[Exception]
     progress: frozenset[Progress]
-    then: FailureAction
-    #: What the publication or the abandoned epoch says when it is given up.
+    action: FailureAction
+    #: The reason that the publication or the abandoned epoch states. None: never abandoned.
     reason: IncompleteReason | None
     because: str
 
 
 _NOT_COMMITTED = frozenset({Progress.NOTHING_DRAWN, Progress.DRAWING})
 _REDRAWN = "drawing again until a draw succeeds would make the release depend on the draw"
-#: The first rule that fits holds. A crash runs no code, and has the effect of the first.
+#: The first matching rule applies. A crash runs no code and has the effect of the first rule.
 #: docs/released-once.md shows this table; a test compares them.
 FAILURES: tuple[FailureRule, ...] = (
     FailureRule(
         "a crash, an outage, a fence, or doubt about the commit",
         StoreUnavailable, _NOT_COMMITTED,
         FailureAction.LOG_DECIDES, None,
-        "none of these knows anything of the noise",
+        "none of these depends on the noise",
     ),
     FailureRule(
         "anything, after the commit was read back",
         Exception, frozenset({Progress.COMMITTED}),
         FailureAction.PUBLISH, None,
-        "the log has it, and publishing may be repeated",
+        "the log contains the release, and publishing may be repeated",
     ),
     FailureRule(
-        "the broker refused the commit for good",
+        "the broker refused the commit permanently",
         CommitRefused, _NOT_COMMITTED,
-        FailureAction.GIVE_UP, IncompleteReason.COMMIT_REFUSED,
+        FailureAction.ABANDON, IncompleteReason.COMMIT_REFUSED,
         _REDRAWN,
     ),
     FailureRule(
         "anything else, while drawing or between drawing and commit",
         Exception, frozenset({Progress.DRAWING}),
-        FailureAction.GIVE_UP, IncompleteReason.DRAW_FAILED,
+        FailureAction.ABANDON, IncompleteReason.DRAW_FAILED,
         _REDRAWN,
     ),
     FailureRule(
         "anything else, before noise was drawn, or in the estimates, which draw none",
         Exception, frozenset({Progress.NOTHING_DRAWN}),
-        FailureAction.TRY_AGAIN, IncompleteReason.JOB_FAILED,
-        "nothing was drawn: the cause may be repaired, and no epoch waits for ever",
+        FailureAction.RETRY, IncompleteReason.JOB_FAILED,
+        "nothing was drawn: the cause may be repaired, and no epoch waits forever",
     ),
 )  # fmt: skip
 
 
 def rule_for(error: Exception, progress: Progress) -> FailureRule:
+    """Return the first rule that matches a failure at this point of a release."""
     return next(r for r in FAILURES if isinstance(error, r.error) and progress in r.progress)

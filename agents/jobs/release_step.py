@@ -1,10 +1,11 @@
-"""One step of a job that releases: look, fence, read, draw, commit, publish.
+"""Make one release: check what is due, fence, read, draw, commit, publish.
 
-`release_step` is that order, once for all kinds of releases. What differs between head lists,
-estimates and click graphs is a `ReleaseSpec`.
+`release_step` fixes this order for all kinds of releases. A `ReleaseSpec` contains the parts that
+differ between head lists, estimates and click graphs.
 
-Promises: noise is drawn once for a release that anyone sees. Nothing follows from a commit before
-the job has read it back. What a failure means is the table in `release_failures`.
+Promises: noise is drawn once for a release that anyone sees. The job uses nothing of a commit
+before it has read the commit back. The table in `release_failures` gives the action after each
+failure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from blendstream.agents.jobs.epoch_schedule import (
     Wait,
 )
 from blendstream.agents.jobs.job_context import AbandonedRelease, JobContext
-from blendstream.agents.jobs.metrics import finalized
+from blendstream.agents.jobs.metrics import observe_release_latency
 from blendstream.agents.jobs.release_failures import (
     FailureAction,
     Progress,
@@ -53,14 +54,18 @@ log = logging.getLogger(__name__)
 Move = TypeVar("Move", bound=BuildHeadList | BuildEstimates | BuildClickGraph)
 Inputs = TypeVar("Inputs")
 
-#: Why an epoch was given up, as an operator reads it.
-_GIVEN_UP: Mapping[IncompleteReason, str] = {
-    IncompleteReason.COMMIT_REFUSED: "Kafka refused the release for good; see the log of the jobs",
+#: Reasons for an abandoned epoch, as sentences for operators.
+_ABANDON_REASONS: Mapping[IncompleteReason, str] = {
+    IncompleteReason.COMMIT_REFUSED: (
+        "Kafka refused the release permanently; see the log of the jobs"
+    ),
     IncompleteReason.DRAW_FAILED: "the draw failed and is not repeated; see the log of the jobs",
     IncompleteReason.JOB_FAILED: "the job failed until the deadline; see the log of the jobs",
 }
-#: An epoch with a published document, while the log has no release of it.
-_SEEN = "a document of this epoch is published and its release is not in the log; not drawn again"
+#: Reason for abandoning an epoch whose document is published while the log lacks its release.
+_ALREADY_PUBLISHED = (
+    "a document of this epoch is published and its release is not in the log; not drawn again"
+)
 
 
 # --- one kind of release -------------------------------------------------------------------------
@@ -68,58 +73,58 @@ _SEEN = "a document of this epoch is published and its release is not in the log
 
 @dataclass(slots=True)
 class PendingRelease(Generic[Move]):
-    """A release that is due: what to do, for which epoch, from which entries and counts."""
+    """A release that is due: the move, its epoch, and the entries and counts it is made from."""
 
     move: Move
-    #: All that is in the log.
+    #: The release log's whole content.
     log_state: ReleaseLogState
     state: EpochState
-    #: Of the epoch's entries that the release is made of.
+    #: The seal of the entries that the release is made from.
     seal: Seal
     counts: SealedCounts
-    #: How many people's entries were read, once they were.
+    #: Number of people whose entries `ReleaseSpec.read` found; 0 before that.
     participants: int = 0
 
     @property
     def complete(self) -> bool:
-        """Whether every partition is counted up to the seal."""
+        """True if the workers have counted every partition up to the seal."""
         return IncompleteReason.NOT_ALL_COUNTED not in self.move.reasons
 
 
 @dataclass(frozen=True, slots=True)
 class CommitContents:
-    """What one commit adds to the log."""
+    """The entries and documents that one commit appends to the release log."""
 
     entries: Sequence[Entry]
     documents: Sequence[StoredDocument] = ()
 
 
 def _abandon_epoch(state: EpochState, failed: AbandonedRelease) -> CommitContents:
-    """End the epoch, because its release failed for good."""
-    return CommitContents([entries.epoch_abandoned(state.epoch, _GIVEN_UP[failed.reason])])
+    """End the epoch, because its release failed permanently."""
+    return CommitContents([entries.epoch_abandoned(state.epoch, _ABANDON_REASONS[failed.reason])])
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSpec(Generic[Move, Inputs]):
-    """What differs between the kinds of releases."""
+    """The functions and constants that define one kind of release."""
 
     kind: Kind
-    #: Whose counts it is made of.
+    #: The input stream whose counts the release is made from.
     stem: InputStream
-    #: What is due, or why nothing is.
+    #: Returns the release that is due, or the reason why none is.
     next_move: Callable[[ReleaseLogState, Positions, int], Move | Wait]
-    #: Whether an epoch still owes this release.
+    #: Returns True if an epoch still owes this release.
     is_owed: Callable[[EpochState], bool]
-    #: Everything it is made of; or what to commit, if there is too little to draw from.
+    #: Reads the inputs; returns the contents of an empty release if there is too little data.
     read: Callable[[JobContext, PendingRelease[Move]], Awaitable[Inputs | CommitContents]]
     #: The only function that touches noise; never called twice for a release that anyone sees.
     draw: Callable[[JobContext, PendingRelease[Move], Inputs], Awaitable[CommitContents]]
-    #: The committed document that is to be published, if there is one, and where.
+    #: Returns the committed document to publish, if there is one; `topic` is its topic.
     document: Callable[[EpochState], DocumentReference | None]
     topic: Callable[[Topics], str]
-    #: What to write to the log when this release failed for good.
-    give_up: Callable[[EpochState, AbandonedRelease], CommitContents] = _abandon_epoch
-    #: Whether people's privacy rests on noise that this release draws.
+    #: Builds the commit that ends a release that failed permanently.
+    abandon: Callable[[EpochState, AbandonedRelease], CommitContents] = _abandon_epoch
+    #: True if people's privacy depends on noise that this release draws.
     draws_noise: bool = True
 
 
@@ -127,17 +132,17 @@ class ReleaseSpec(Generic[Move, Inputs]):
 
 
 async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> bool:
-    """Make the release of this kind that is due, if one is; whether it did."""
+    """Make the release of this kind that is due. Return True if it made one."""
     kind = release.kind
     await record_abandonment(context, release)
 
-    # A look first: a fenced session aborts its kind's open transactions, so none starts to look.
+    # Check without a fenced session, which would abort the open transaction of another job.
     counts = context.counts(release.stem, kind)
     log_state = await context.read_log()
     if isinstance(release.next_move(log_state, await counts.positions(), context.now_ms()), Wait):
         return False
 
-    # Fence the other jobs of this kind, read the log up to our own record, and look again.
+    # Fence the other jobs of this kind, read the log up to our own record, and check again.
     async with context.log.fenced_session(kind, context.observe) as session:
         move = release.next_move(session.log_state, await counts.positions(), context.now_ms())
         if isinstance(move, Wait):
@@ -149,34 +154,34 @@ async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) 
             else state.records_sealed
         )
         assert seal is not None
-        due = PendingRelease(move, session.log_state, state, seal, counts)
-        if release.draws_noise and await _is_published(context, release, due):
-            await session.commit([entries.epoch_abandoned(move.epoch, _SEEN)])
+        pending = PendingRelease(move, session.log_state, state, seal, counts)
+        if release.draws_noise and await _is_published(context, release, pending):
+            await session.commit([entries.epoch_abandoned(move.epoch, _ALREADY_PUBLISHED)])
             log.error("epoch_abandoned", extra={"epoch": move.epoch, "kind": kind})
             return False
 
         progress = Progress.NOTHING_DRAWN
         try:
-            # Read the counts and what was released before.
-            inputs = await release.read(context, due)
-            # Draw, once, outside any transaction.
+            # Read the counts and the earlier releases.
+            inputs = await release.read(context, pending)
+            # Draw once, outside any transaction.
             if isinstance(inputs, CommitContents):
-                made = inputs
+                contents = inputs
             else:
                 await context.observe(f"{kind.value}.before_drawing")
                 if release.draws_noise:
                     progress = Progress.DRAWING
-                made = await release.draw(context, due, inputs)
+                contents = await release.draw(context, pending, inputs)
                 await context.observe(f"{kind.value}.drawn")
             # Commit, and read the commit back.
-            await session.commit(made.entries, made.documents)
+            await session.commit(contents.entries, contents.documents)
         except Exception as error:
             if session.committed:
                 progress = Progress.COMMITTED
-            await _fail(context, release, due, error, progress)
+            await _handle_failure(context, release, pending, error, progress)
             raise
-        finalized(kind, seal, context.now_ms())
-        entry = made.entries[0]
+        observe_release_latency(kind, seal, context.now_ms())
+        entry = contents.entries[0]
         log.info(
             "entry_committed",
             extra={
@@ -192,70 +197,70 @@ async def release_step(context: JobContext, release: ReleaseSpec[Move, Inputs]) 
     return True
 
 
-async def _fail(
+async def _handle_failure(
     context: JobContext,
     release: ReleaseSpec[Move, Inputs],
-    due: PendingRelease[Move],
+    pending: PendingRelease[Move],
     error: Exception,
     progress: Progress,
 ) -> None:
-    """Do what the table says. Returns if the failure is to be raised as it is."""
+    """Apply the failure table. Return normally if the caller must raise the failure unchanged."""
     rule = rule_for(error, progress)
-    deadline_ms = due.seal.at_ms + due.state.parameters.counting_deadline_ms
+    deadline_ms = pending.seal.at_ms + pending.state.parameters.counting_deadline_ms
     if rule.reason is None or (
-        rule.then is FailureAction.TRY_AGAIN and context.now_ms() < deadline_ms
+        rule.action is FailureAction.RETRY and context.now_ms() < deadline_ms
     ):
         return
-    epoch = due.state.epoch
+    epoch = pending.state.epoch
     log.error(
-        "release_given_up",
+        "release_abandoned",
         extra={"kind": release.kind, "epoch": epoch, "reason": rule.reason},
         exc_info=error,
     )
-    context.given_up[release.kind] = AbandonedRelease(epoch, rule.reason, due.participants)
+    context.abandoned[release.kind] = AbandonedRelease(epoch, rule.reason, pending.participants)
     await record_abandonment(context, release)
     raise ReleaseFailed(
-        f"the release of epoch {epoch} failed and was given up; the next epoch continues"
+        f"the release of epoch {epoch} failed and was abandoned; the next epoch continues"
     ) from error
 
 
 async def record_abandonment(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> None:
-    """Commit that a release was given up, if that is still to be done."""
-    failed = context.given_up.get(release.kind)
+    """Commit the abandonment of a failed release, unless that is done."""
+    failed = context.abandoned.get(release.kind)
     if failed is None:
         return
     async with context.log.fenced_session(release.kind) as session:
         state = session.log_state.epochs.get(failed.epoch)
         # Another job may have released it while this one failed, or the epoch is long over.
         if state is not None and release.is_owed(state):
-            made = release.give_up(state, failed)
-            await session.commit(made.entries, made.documents)
-            if made.entries[0]["entry"] == "epoch_abandoned":
+            contents = release.abandon(state, failed)
+            await session.commit(contents.entries, contents.documents)
+            if contents.entries[0]["entry"] == "epoch_abandoned":
                 log.error("epoch_abandoned", extra={"epoch": failed.epoch, "kind": release.kind})
-    del context.given_up[release.kind]
+    del context.abandoned[release.kind]
 
 
 async def _is_published(
-    context: JobContext, release: ReleaseSpec[Move, Inputs], due: PendingRelease[Move]
+    context: JobContext, release: ReleaseSpec[Move, Inputs], pending: PendingRelease[Move]
 ) -> bool:
-    """Whether the release's topic, or Redis, has a document of this epoch already.
+    """Return True if the release's topic, or Redis, has a document of this epoch already.
 
-    A release that the log lacks and its topic has was drawn before: Kafka may lose an entry that it
-    acknowledged, or someone restored an older log. A broker that is cut off may not show it. That
-    does no harm: the log decides, and this is for a log that itself has lost something.
+    A release that its topic has and the log lacks was drawn before: Kafka lost an entry that it had
+    acknowledged, or someone restored an older log. An isolated broker may not show the document,
+    which is harmless: the log decides, and this check is only for a log that has lost entries.
     """
-    epoch, topic = due.state.epoch, release.topic(context.topics)
+    epoch, topic = pending.state.epoch, release.topic(context.topics)
     if epoch in await context.published_marks(topic).all():
         return True
-    kafka, since_ms = context.settings.kafka, due.seal.at_ms
+    kafka, since_ms = context.settings.kafka, pending.seal.at_ms
     return epoch in await read_publications(kafka, topic, [epoch], since_ms)
 
 
 async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> bool:
-    """Write every committed document that may not be in its topic yet; whether there was one.
+    """Publish every committed document that may not be in its topic. Return True if any was.
 
-    Releases of one topic may be committed by two kinds of jobs and in any order, and any of them
-    may have died before publishing: so not only the last one is looked at.
+    Two kinds of jobs commit releases of one topic, in any order, and either may have died before
+    publishing: so this checks all epochs, not only the last.
     """
     topic = release.topic(context.topics)
     log_state = await context.log.catch_up()
@@ -271,8 +276,8 @@ async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inpu
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": SafeText(topic)})
-    # The log state forgets epochs that are over; their marks are not needed again. A mark beyond
-    # its last epoch tells that the log is an older copy (`older_log`).
+    # The log state forgets epochs that are long over; their marks are not needed again. A mark after
+    # its last epoch shows that the log was restored from an older copy (`older_log`).
     last = max(log_state.epochs, default=-1)
     await marks.drop([e for e in marked if e not in log_state.epochs and e <= last])
     return bool(pending)

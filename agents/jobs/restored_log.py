@@ -1,4 +1,4 @@
-"""List the epochs that a release log restored from an older copy lacks, so that they are charged.
+"""List the epochs that a release log restored from an older copy lacks, to charge them again.
 
 The log of an older copy does not contain the epochs opened after it, nor their charges. The
 operator's `blendstream epochs restored` charges and abandons the epochs listed here.
@@ -31,9 +31,9 @@ def lost_epochs(
     """List the epochs that a log restored from an older copy may lack: as many as the service can
     have opened up to `until_ms`, and at least all through the highest published one.
 
-    Never too few: the windows are the shortest of those known to have been in force, which are the
-    log's last, the settings' and those of published head lists. Too many where windows were longer
-    or the jobs were away; then people are charged too much, and no number is used twice.
+    The list is never too short: it uses the shortest window known to have been in force (the log's
+    last, the settings' and those of published head lists). It is too long where windows were longer
+    or the jobs did not run; then people are charged too much, and no number is used twice.
     """
     if log_state.last is None or log_state.ledger.last_epoch is None:
         return []
@@ -42,7 +42,7 @@ def lost_epochs(
     ledger = log_state.ledger
     windows = {last.window_ms, plan.window_ms, *published_windows_ms}
     plan = replace(plan, window_ms=min(windows))
-    # Each length of windows that was in force may have opened so many epochs ahead.
+    # The jobs may have opened this many epochs ahead with each window length.
     most_ahead = epochs_ahead * len(windows)
     ahead = sum(s.parameters.window_start_ms > until_ms for s in log_state.epochs.values())
     while True:
@@ -65,14 +65,15 @@ def lost_epochs(
         found.append(parameters)
         ledger, last = ledger.with_charge(parameters.charge), parameters
     until = limit.period_of(until_ms // 1000)
-    return _without_doubtful_period([_charged_late(each, until) for each in found], known)
+    return _end_doubtful_period([_charge_to_last_period(each, until) for each in found], known)
 
 
-def _charged_late(parameters: EpochParameters, until: tuple[int, int]) -> EpochParameters:
+def _charge_to_last_period(parameters: EpochParameters, until: tuple[int, int]) -> EpochParameters:
     """Charge an epoch of a budget period to the limit's period in which the lost log ended.
 
-    Which epochs of a budget fell into which of the limit's periods is lost. Only the last one is
-    still to be spent from, and every budget that may have reached into it counts there.
+    The restored log does not show which epochs of a budget fell into which of the limit's periods.
+    Only the last of these periods can still be spent from, so every budget that may overlap it
+    counts there.
     """
     charge, (start_s, end_s) = parameters.charge, until
     if charge.period is None or charge.period_end_s > start_s:
@@ -80,13 +81,13 @@ def _charged_late(parameters: EpochParameters, until: tuple[int, int]) -> EpochP
     return replace(parameters, charge=replace(charge, period_start_s=start_s, period_end_s=end_s))
 
 
-def _without_doubtful_period(
+def _end_doubtful_period(
     found: list[EpochParameters], known: EpochParameters
 ) -> list[EpochParameters]:
     """End a budget period that began in the lost log, perhaps with other settings than today's.
 
-    Its remaining epochs would open without a charge. So the last epoch costs a budget of its own,
-    and the next one begins another period.
+    Its remaining epochs would open without a charge. So the last epoch costs a separate budget, and
+    the next one begins another period.
     """
     last = found[-1] if found else known
     if last.period is None or last.period.first_epoch <= known.epoch:

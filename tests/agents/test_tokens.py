@@ -211,7 +211,7 @@ def test_an_application_does_not_come_into_a_space_by_chance(tmp_path):
     """Its name may be the space that others share; only the operator knows who has which users."""
     path = tmp_path / "tokens"
     add_token(path, "news", "family")
-    with pytest.raises(TokenFileError, match="Say --user-ids family if it has the same accounts"):
+    with pytest.raises(TokenFileError, match="Pass --user-ids family if it has the same accounts"):
         add_token(path, "family")
     add_token(path, "family", "own-users")
 

@@ -121,7 +121,7 @@ async def test_a_move_to_other_topics_leaves_nothing_raw_in_redis_and_takes_no_o
             await marks.add(0, "of an epoch that the log forgets")
             await publish_committed(after.context, CLICK_GRAPHS)
             assert await marks.all() == {}
-            owed = after.context.given_up
+            owed = after.context.abandoned
             owed[Kind.CLICK_GRAPHS] = AbandonedRelease(
                 0, IncompleteReason.DRAW_FAILED, participants=0
             )

@@ -16,11 +16,11 @@ def test_a_graph_that_does_not_fit_keeps_its_highest_published_counts(monkeypatc
         url_table="file", participants=100, parameters={}, mechanisms={}, queries=queries,
         privacy={}, versions={}, quantity="",
     )  # fmt: skip
-    assert click_graphs._fitting(whole) is whole
+    assert click_graphs._fit_to_limit(whole) is whole
     most = len(whole.to_bytes()) // 2
     monkeypatch.setattr(click_graphs, "MAX_DOCUMENT_BYTES", most)
 
-    cut = click_graphs._fitting(whole)
+    cut = click_graphs._fit_to_limit(whole)
 
     assert 0.7 * most < len(cut.to_bytes()) <= most
     gone = set(queries) - set(cut.queries)

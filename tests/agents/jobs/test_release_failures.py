@@ -22,7 +22,7 @@ def test_the_docs_show_the_table_that_the_jobs_follow():
         if line.startswith("|")
     ]
     shown = rows[: len(FAILURES)]
-    assert shown == [[rule.failure, rule.then.value, rule.because] for rule in FAILURES]
+    assert shown == [[rule.failure, rule.action.value, rule.because] for rule in FAILURES]
     assert "| what failed | then | because |\n|---|---|---|\n" in PAGE.read_text()
 
 
@@ -30,7 +30,7 @@ def test_the_docs_show_the_table_that_the_jobs_follow():
 @pytest.mark.parametrize("error", [StoreUnavailable("x"), Fenced("x"), CommitInDoubt("x")])
 def test_an_outage_never_ends_an_epoch(error: Exception, progress: Progress):
     """It says nothing of the noise; only the log knows what was committed."""
-    assert rule_for(error, progress).then is FailureAction.LOG_DECIDES
+    assert rule_for(error, progress).action is FailureAction.LOG_DECIDES
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_outage_never_ends_an_epoch(error: Exception, progress: Progress):
 def test_once_noise_was_drawn_no_failure_leads_to_another_draw(error: Exception):
     """Whatever made it fail may have depended on the draw."""
     rule = rule_for(error, Progress.DRAWING)
-    assert rule.then is FailureAction.GIVE_UP
+    assert rule.action is FailureAction.ABANDON
     wanted = IncompleteReason.DRAW_FAILED
     if isinstance(error, CommitRefused):
         wanted = IncompleteReason.COMMIT_REFUSED
@@ -50,16 +50,16 @@ def test_once_noise_was_drawn_no_failure_leads_to_another_draw(error: Exception)
 def test_before_noise_is_drawn_a_failure_is_tried_again_until_the_deadline(error: Exception):
     """Nothing is lost by trying, and no epoch waits for ever."""
     rule = rule_for(error, Progress.NOTHING_DRAWN)
-    assert (rule.then, rule.reason) == (FailureAction.TRY_AGAIN, IncompleteReason.JOB_FAILED)
+    assert (rule.action, rule.reason) == (FailureAction.RETRY, IncompleteReason.JOB_FAILED)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), CommitRefused("x"), StoreUnavailable("x")])
 def test_what_was_committed_is_never_given_up(error: Exception):
     """It is released; an entry that ends its epoch would contradict it."""
-    assert rule_for(error, Progress.COMMITTED).then is FailureAction.PUBLISH
+    assert rule_for(error, Progress.COMMITTED).action is FailureAction.PUBLISH
 
 
 def test_every_rule_that_gives_up_names_its_reason():
     """The publication or the abandoned epoch tells readers why."""
-    ends = (FailureAction.GIVE_UP, FailureAction.TRY_AGAIN)
-    assert all((rule.reason is not None) == (rule.then in ends) for rule in FAILURES)
+    ends = (FailureAction.ABANDON, FailureAction.RETRY)
+    assert all((rule.reason is not None) == (rule.action in ends) for rule in FAILURES)

@@ -429,7 +429,7 @@ def test_where_no_reports_are_published_there_is_nothing_to_learn_of_a_device():
 def test_a_long_period_of_short_epochs_does_not_hold_a_publication_up():
     """Windows of seven seconds in a period of a hundred days are 1.2 million epochs: adding up as
     many losses took more than five minutes."""
-    from blendstream.agents.jobs.readers_guarantee import MOST_EPOCHS, readers_guarantee
+    from blendstream.agents.jobs.readers_guarantee import MAX_EPOCHS, readers_guarantee
 
     state = epoch_state()
     long = replace(state.parameters.charge, period_end_s=state.parameters.charge.period_start_s
@@ -439,7 +439,7 @@ def test_a_long_period_of_short_epochs_does_not_hold_a_publication_up():
     found = readers_guarantee(replace(state.parameters, charge=long), release.head_list, 1_500)
 
     assert found is not None
-    assert found.epochs == MOST_EPOCHS
+    assert found.epochs == MAX_EPOCHS
 
 
 def test_where_a_report_spends_delta_several_do_not_add_up_to_epsilon_alone(monkeypatch):
