@@ -1,4 +1,4 @@
-"""Who moves it: the Faust agents, epoch jobs, gateway, local stack and command line."""
+"""The processes (gateway, worker, jobs), the local test stack and the command line."""
 
 if __name__ != "blendstream.agents":
     raise ImportError(

@@ -1,13 +1,13 @@
-"""This gateway's clock against the brokers', which decide what is late.
+"""Measure the skew of a process's clock against a broker's, which decides lateness.
 
-A frame was appended after it was sent and before it was acknowledged. An append time outside that
-interval, by this process's clock, shows how far the two clocks are apart at least.
+A broker appends a frame after the send and before the acknowledgement. An append time outside that
+interval, by this process's clock, is a lower bound on the skew of the two clocks.
 
-    sent ────────── acknowledged          by the gateway's clock
+    sent ────────── acknowledged          by the process's clock
          append time                      by the broker's: inside, unless the clocks differ
 
-Promises: a slow acknowledgement never looks like a wrong clock; it only says less. A clock
-that was not compared yet counts as wrong.
+Promises: a slow acknowledgement never counts as a wrong clock; it only gives a weaker bound. A
+clock that was not compared yet counts as wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["ClockCheck"]
 
 
 class ClockCheck:
-    """The last known skew, in seconds: above 0 when this gateway's clock is ahead.
+    """The last measured skew, in seconds; positive when this process's clock is ahead.
 
     >>> check = ClockCheck(allowed_s=5.0); check.ok
     False
@@ -31,7 +31,7 @@ class ClockCheck:
     def __init__(self, *, allowed_s: float) -> None:
         self.allowed_s = allowed_s
         self.skew_s = 0.0
-        #: The topic and partition whose leader was compared with last.
+        #: The topic and partition whose leader made the last measurement.
         self.broker_of = ("", 0)
         self.measured = False
 
@@ -43,10 +43,10 @@ class ClockCheck:
         acknowledged_s: float,
         place: tuple[str, int] = ("", 0),
     ) -> None:
-        """Take note of one frame's three times, and of the partition that it went to."""
+        """Record one frame's three times, and its topic and partition."""
         ahead, behind = sent_s - append_s, append_s - acknowledged_s
         skew = max(0.0, ahead) - max(0.0, behind)
-        # A wide interval proves a large skew but never a small one.
+        # A wide interval can prove a large skew but never a small one.
         if acknowledged_s - sent_s <= self.allowed_s or abs(skew) > self.allowed_s:
             self.skew_s = skew
             self.broker_of = place
@@ -54,19 +54,19 @@ class ClockCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether the clocks are as close as the epochs' grace assumes."""
+        """True if the clocks are as close as the epochs' grace assumes."""
         return self.measured and abs(self.skew_s) <= self.allowed_s
 
     @property
     def trouble(self) -> str:
-        """What is wrong and what to do, for an operator; empty while the clock is right."""
+        """A sentence with the problem and the remedy, for an operator; empty if there is none."""
         if self.ok:
             return ""
         if not self.measured:
-            return "this clock has not been compared with the brokers' yet; this passes by itself"
+            return "this clock has not been compared with the brokers' yet; wait a few seconds"
         topic, partition = self.broker_of
         return (
             f"this clock is {self.skew_s:+.1f} s off that of the broker which leads "
             f"partition {partition} of {topic}, more than the allowed {self.allowed_s:g} s; set "
-            "this one right (NTP), or the broker's if other gateways say the same"
+            "this one right (NTP), or the broker's if other gateways report the same"
         )

@@ -1,7 +1,7 @@
-"""What verbs print, and what happens when its reader has ended (`blendstream VERB | head -1`).
+"""Print for subcommands, also when the reader has exited (`blendstream SUBCOMMAND | head -1`).
 
-A verb that only shows something then ends quietly, as Unix tools do. One that changes something
-uses `say`: its work must not stop half-way because its output is no longer read.
+A subcommand that only prints then ends silently, as Unix tools do. One that changes something uses
+`say`: its work must not stop half-way because nobody reads its output.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["add_json", "drop_unread_output", "print_json", "say"]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json: the same facts for programs, as one JSON object."""
+    """Add the option --json: print one JSON object, for programs."""
     parser.add_argument("--json", action="store_true", help="for programs: one JSON object")
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON object, readable and in the order it was built."""
+    """Print one JSON object, indented, with its keys in insertion order."""
     print(json.dumps(document, indent=2, ensure_ascii=False), flush=True)
 
 
 def say(line: str) -> None:
-    """Print a line at once; carry on if its reader has ended."""
+    """Print and flush a line; continue if the reader has exited."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -35,9 +35,9 @@ def say(line: str) -> None:
 
 
 def drop_unread_output() -> bool:
-    """Redirect output whose reader has ended to nowhere; whether there was such a reader.
+    """Redirect output whose reader has exited to /dev/null. Return True if there was any.
 
-    Otherwise Python tries to write it at exit, and prints a traceback.
+    Otherwise Python writes it at exit and prints a traceback.
     """
     gone = [stream for stream in (sys.stdout, sys.stderr) if _reader_has_gone(stream)]
     for stream in gone:

@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for sentences: 1 broker, 3 brokers."""
+"""Format numbers with their nouns, for sentences: 1 broker, 3 brokers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["counted", "noun"]
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """The number and its noun; `plural` where it takes more than an s.
+    """Return the number and its noun; pass `plural` if it is not the singular with an s.
 
     >>> counted(1, "broker"), counted(3, "broker"), counted(0, "copy", "copies")
     ('1 broker', '3 brokers', '0 copies')
@@ -15,5 +15,5 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 
 def noun(number: int, singular: str, plural: str = "") -> str:
-    """The noun alone, where the number is not said: broker 2, brokers 2, 3."""
+    """Return the noun alone, for sentences without the number: broker 2, brokers 2, 3."""
     return singular if number == 1 else plural or f"{singular}s"

@@ -1,11 +1,11 @@
-"""What worker, jobs and gateway have in common as processes.
+"""The process frame of worker, jobs and gateway: signals, deadline, health checks, start-up errors.
 
-signals      SIGTERM and SIGINT stop it in order, at any time, also while it starts
-deadline     a stop that takes longer than its deadline ends at once, even if something hangs
-exit codes   0 stopped in order · 3 past the deadline · 4 must be restarted (`Service.run`)
-health       /metrics, /healthz (the event loop answers) and /readyz on a port of its own
-errors       one clear line when it cannot start; one warning for a set-up that is risky
-memory       never written to a core file: it has master secrets and raw opt-in records
+signals      SIGTERM and SIGINT stop it gracefully, at any time, also while it starts
+deadline     a stop that exceeds its deadline ends the process, even if something hangs
+exit codes   0 graceful stop · 3 deadline exceeded · 4 must be restarted (`Service.run`)
+health       /metrics, /healthz (the event loop responds) and /readyz on a separate port
+errors       one clear line when it cannot start; one warning for a risky set-up
+memory       no core dumps: memory contains master secrets and raw opt-in records
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ log = logging.getLogger(__name__)
 
 #: Something hung past the stop's deadline.
 _EXIT_HUNG = 3
-#: The service found itself unable to go on.
+#: The service cannot continue and must be restarted.
 _EXIT_UNFIT = 4
 
 
 class Service(Protocol):
-    """What a process runs."""
+    """The part of a process that does its work."""
 
     @property
     def unready(self) -> list[str]:
-        """Why it cannot do its work, for people; empty while it can."""
+        """Reasons why it cannot work, for operators; empty while it can."""
 
     async def run(self) -> str | None:
-        """Work until `stop`, then return `None`; or why the process must be restarted, logged."""
+        """Work until `stop`, then return `None`. Return a reason if the process must restart."""
 
     def stop(self) -> None:
-        """Begin to stop: `run` is to return soon. May be called more than once."""
+        """Make `run` return soon. May be called more than once."""
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the servers."""
+        """Finish work in flight and disconnect from the servers."""
 
 
 class ServiceSettings(Protocol):
-    """What every process's section of the settings has."""
+    """The settings that every process's section contains."""
 
     @property
     def metrics_port(self) -> int:
-        """Where health checks and Prometheus ask."""
+        """Port of the health checks and of Prometheus."""
 
     @property
     def stop_deadline_s(self) -> float:
-        """How long a stop may take."""
+        """Maximum duration of a stop."""
 
 
 async def run(
@@ -80,10 +80,10 @@ async def run(
     """Connect and run until SIGTERM or SIGINT, then end the process.
 
     `section` names the settings in errors; `host` is metrics.host, `registry` has the metrics.
-    Raises what `connect` and listening raise, so that the command can say it in one line.
+    Raises the errors of `connect` and of listening, so that the command can print them in one line.
     """
     _forbid_core_dumps()
-    # A thread of its own: the event loop may be what hangs. A failed start does not wait for it.
+    # In a separate thread, because the event loop may hang. A failed start does not wait for it.
     deadline = threading.Timer(settings.stop_deadline_s, _end_hung, [settings.stop_deadline_s])
     deadline.daemon = True
     starting = asyncio.create_task(connect())
@@ -115,11 +115,11 @@ async def run(
 
 
 def _forbid_core_dumps() -> None:
-    """Keep a crash from writing this process's memory to a file or to a collector of crashes.
+    """Prevent core dumps of this process, to a file or to a collector of crashes.
 
-    The limit is one byte, not 0: below a page Linux writes no file, and 1 is the value with which
-    it does not start a collector (`kernel.core_pattern` with a pipe) either; 0 lets that run.
-    Where the limit is 0 already, as in our systemd units, nobody but root may raise it.
+    The limit is one byte, not 0: below a page Linux writes no file, and only with 1 it also does
+    not start a collector (`kernel.core_pattern` with a pipe). Where the limit is 0 already, as in
+    our systemd units, only root may raise it.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard != 0:
@@ -134,7 +134,7 @@ def _end_hung(seconds: float) -> None:
 def _leave(code: int) -> NoReturn:
     """End the process without waiting for threads of the Kafka clients.
 
-    They may still wait for a broker that is gone; nothing is left to do.
+    These may still wait for an unavailable broker; nothing is left to do.
     """
     logging.shutdown()
     os._exit(code)
@@ -173,18 +173,18 @@ async def _answering(
 
 
 def address_of(host: str, port: int, path: str) -> SafeText:
-    """Where people and programs find what listens, as a browser takes it."""
+    """Return the URL of a listening server."""
     named = f"[{host}]" if ":" in host else host
     return SafeText(f"http://{named}:{port}{path}")
 
 
 @contextlib.contextmanager
 def listening(names: str, place: str) -> Iterator[None]:
-    """Around what begins to listen: failing is one clear line. `names`: the settings for where."""
+    """Context manager: report a failure to listen in one line that names the settings `names`."""
     try:
         yield
     except OSError as error:
-        # asyncio puts a sentence and the address where the system's word should be.
+        # asyncio puts a sentence with the address where the system's message belongs.
         named = isinstance(error, socket.gaierror) or error.errno is None
         why = (error.strerror or error) if named else os.strerror(error.errno or 0)
         raise SettingsError(
@@ -196,7 +196,7 @@ def listening(names: str, place: str) -> Iterator[None]:
 
 
 async def reach_servers(settings: Settings) -> tuple[KafkaInspector, Topics, Client]:
-    """Reach Kafka and Redis, check or create the topics; one clear error if that fails."""
+    """Connect to Kafka and Redis and check or create the topics; raise one clear error."""
     kafka = KafkaInspector(settings.kafka)
     topics = await ensure_topics(settings, kafka)
     redis = await connect_redis(settings.redis)
@@ -206,7 +206,7 @@ async def reach_servers(settings: Settings) -> tuple[KafkaInspector, Topics, Cli
 
 
 async def warn_of_risks(settings: Settings, kafka: KafkaInspector, redis: Client) -> None:
-    """Log one warning with all that works, but not as production should; see `doctor`."""
+    """Log one warning that lists everything unsuitable for production; `doctor` shows more."""
     risks = []
     if settings.topics.allow_single_broker:
         risks.append("topics.allow_single_broker is set, so losing one disk loses everything")

@@ -1,6 +1,6 @@
-"""Asks Kafka and Redis every few seconds whether they answer, and whether Redis accepts writes.
+"""Probe every few seconds whether Kafka and Redis respond, and whether Redis accepts writes.
 
-Separate from the work itself, which notices too but cannot tell "unavailable" from "nothing to do".
+Separate from the work itself, which cannot distinguish "unavailable" from "nothing to do".
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WRITE_EVERY_S: Final = 10.0
 
 
 class ServerWatch:
-    """Keeps the gauge `blender_server_up`, and why Redis refuses writes."""
+    """Updates the gauge `blender_server_up`, and the reason why Redis refuses writes."""
 
     def __init__(
         self, kafka: KafkaInspector, topic: str, redis: Client, *, prefix: str, every_s: float
     ) -> None:
-        """`prefix`: of the keys that are written to Redis, each of which expires by itself."""
+        """`prefix`: the prefix of the keys written to Redis, each of which expires."""
         self._kafka = kafka
         self._topic = topic
         self._redis = redis
@@ -40,7 +40,7 @@ class ServerWatch:
         self.write_refusal: str | None = None
 
     async def run(self) -> None:
-        """Ask both servers for ever."""
+        """Probe both servers forever."""
         while True:
             await asyncio.gather(
                 _ask("kafka", self._kafka.ends(self._topic, [0])),
@@ -50,14 +50,14 @@ class ServerWatch:
             await asyncio.sleep(self._every_s)
 
     async def _write(self) -> None:
-        # A refusal is looked at again at once: work goes on as soon as there is room.
+        # After a refusal, probe on every pass: work continues as soon as there is room.
         if self.write_refusal is None and time.monotonic() < self._write_at:
             return
         self._write_at = time.monotonic() + _WRITE_EVERY_S
         try:
             found = await write_refusal(self._redis, self._prefix)
         except Exception:
-            return  # It does not answer, which the other question shows.
+            return  # Redis does not respond, which the ping shows.
         if (found is None) != (self.write_refusal is None):
             event = "redis_accepts_writes" if found is None else "redis_refuses_writes"
             log.error(event, extra={"advice": SafeText(found or "")})
@@ -66,7 +66,7 @@ class ServerWatch:
 
 
 async def _ask(server: str, question: Awaitable[object]) -> None:
-    """Set the gauge; any error means no answer, since this loop must continue in any case."""
+    """Set the gauge; any error counts as no response, since the loop must continue."""
     try:
         await question
     except Exception:

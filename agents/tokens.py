@@ -1,28 +1,28 @@
-"""Who may submit opt-in records: bearer tokens that name an application.
+"""Bearer tokens with which applications may submit opt-in records.
 
-A token reads `NAME.SECRET`; the file keeps, for each, the name, a salt and a salted hash, so that
-reading the file is not enough to submit. Secrets are 256 random bits, which is why one fast hash is
-enough: there is no dictionary to try.
+A token has the form `NAME.SECRET`. The file contains the name, a salt and a salted hash of each
+token, so that reading the file is not enough to submit. Secrets are 256 random bits, so one fast
+hash is enough: no dictionary attack is possible.
 
     # application   scheme    salt (hex)                        hash (hex)   user ids
     news-app        blake2b   3d1f…                             9ae0…
     maps-app        blake2b   77c2…                             04be…        news-app
     maps-app        ed25519   8c40…                                          news-app
 
-The last line is the public key (hex) with which tokens of single users are checked
-(`streams.user_tokens`): the application's backend signs them, and a device holds nothing else.
+The last line contains the public key (hex) for checking tokens of single users
+(`streams.user_tokens`): the application's backend signs them, and a device stores only its token.
 
-The last field is the space of the application's user ids: the same id in the same space is the
-same account. Left out, it is the application's name, which outlives each of its tokens; so an
-application shares its users with no other unless the operator says so. All lines of a name must
-agree, or replacing a token would give every user a second contributor key.
+The last field is the space of the application's user ids: one id in one space is one account.
+Without it, the space is the application's name, which outlives each of its tokens; so an
+application shares its users with no other unless the operator configures it. All lines of a name
+must have the same space, or replacing a token would give every user a second contributor key.
 
-A name may appear on several lines while one token replaces another. The file is read again when
-it changes; a file that cannot be read then leaves the last good one in force, says so, and is tried
-again until it can. A file that is written again keeps its readers.
+A name may appear on several lines while one token replaces another. The gateway reloads the file
+when it changes. If that fails, the last good content stays in force, the gateway logs the failure
+and retries until it succeeds. Rewriting the file preserves its owner, group and mode.
 
-Promises: tokens are compared in constant time, also when the name is unknown, and never logged.
-Why a token is refused is said only about tokens that were signed.
+Promises: token comparison takes constant time, also for unknown names, and no token is ever logged.
+Only the sender of a signed token learns the reason of a refusal.
 
 Decision: docs/decisions/0073-user-ids-belong-to-an-application.md
 """
@@ -66,13 +66,13 @@ _SIGNED = "ed25519"
 _SALT_BYTES = 16
 _HASH_BYTES = 32
 
-#: How often a request looks whether the file changed. Less often would keep a withdrawn token
-#: alive longer; more often would cost every request a system call.
-_LOOK_EVERY_S = 1.0
+#: Interval between checks for a changed file. Longer would keep a withdrawn token valid longer;
+#: shorter would cost every request a system call.
+_CHECK_EVERY_S = 1.0
 
 
 class TokenFileError(BlenderError):
-    """The token file is not one; the message names the line, never its content."""
+    """The token file is invalid; the message names the line, never its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _Hashed:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Who may send opt-in records, and the space of its user ids."""
+    """An application that may send opt-in records, and the space of its user ids."""
 
     name: str
     user_ids: str
@@ -96,7 +96,7 @@ class Application:
 
 
 class TokenRefused(enum.Enum):
-    """Why a token is not good. All but the first are said only about tokens that were signed."""
+    """Reasons to refuse a token. All but `UNKNOWN` concern tokens with a valid signature only."""
 
     UNKNOWN = enum.auto()
     EXPIRED = enum.auto()
@@ -105,19 +105,19 @@ class TokenRefused(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """An application, or one user of it: who may send which user's records."""
+    """An authenticated application, or one user of it."""
 
     application: Application
     user: UserToken | None = field(default=None, repr=False)
 
     def may_send_for(self, user_id: bytes) -> bool:
-        """An application may for each of its users, a user's token for that user."""
+        """Return True if the sender may send this user's records: an application may for any."""
         return self.user is None or self.user.is_for(user_id)
 
 
-#: Stand in for an unknown name, so that a wrong name takes as long as a wrong secret.
-_NOBODY = _Hashed(bytes(_SALT_BYTES), bytes(_HASH_BYTES))
-_NO_ONES_KEY = new_signing_key("nobody", "nobody")[1]
+#: Dummies for an unknown name, so that a wrong name takes as long as a wrong secret.
+_DUMMY_TOKEN = _Hashed(bytes(_SALT_BYTES), bytes(_HASH_BYTES))
+_DUMMY_KEY = new_signing_key("nobody", "nobody")[1]
 
 
 def _hash(secret: bytes, salt: bytes) -> bytes:
@@ -125,7 +125,7 @@ def _hash(secret: bytes, salt: bytes) -> bytes:
 
 
 def read_tokens(text: str) -> dict[str, Application]:
-    """The applications by name, or `TokenFileError` naming the first bad line."""
+    """Parse the applications by name. Raise `TokenFileError` with the number of a bad line."""
     found: dict[str, Application] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split("#", 1)[0].split()
@@ -157,7 +157,7 @@ def read_tokens(text: str) -> dict[str, Application]:
 
 
 def read_token_file(path: Path) -> str:
-    """The file's text; `TokenFileError` where others could read or change it."""
+    """Read the file. Raise `TokenFileError` if other accounts could read or change it."""
     text = path.read_text(encoding="utf-8")
     if problem := exposed(path, "the token file"):
         raise TokenFileError(problem)
@@ -173,24 +173,24 @@ def _bad_line(number: int) -> str:
 
 
 class ApplicationTokens:
-    """The tokens in force, read again when their file changes."""
+    """The tokens in force, reloaded when their file changes."""
 
     def __init__(
         self, path: Path, *, clock: Callable[[], float], user_token_s: int = 86_400
     ) -> None:
-        """Read the file, or raise `TokenFileError`: a gateway does not start without it."""
+        """Read the file or raise `TokenFileError`: a gateway does not start without it."""
         self._path = path
         self._user_token_s = user_token_s
         self._clock = clock
         self._stamp = self._stat()
         self._applications: Mapping[str, Application] = self._read()
-        self._looked_at = clock()
-        #: The file cannot be read, so that a withdrawn token still works.
+        self._checked_at = clock()
+        #: The last reload failed, so a withdrawn token may still be valid.
         self.stale = False
 
     def sender(self, authorization: bytes | None, *, now_s: float) -> Sender | TokenRefused:
-        """Who this `Authorization` header proves the sender to be, or why it does not."""
-        self._look()
+        """Authenticate an `Authorization` header; return the sender or the reason of a refusal."""
+        self._reload_if_changed()
         text = _bearer(authorization)
         token = UserToken.read(text)
         if token is not None:
@@ -201,7 +201,7 @@ class ApplicationTokens:
     def _user(self, token: UserToken, now_s: float) -> Sender | TokenRefused:
         known = self._applications.get(token.name)
         space = token.name if known is None else known.user_ids
-        signers = (known and known.signers) or (_NO_ONES_KEY,)
+        signers = (known and known.signers) or (_DUMMY_KEY,)
         signed = [token.is_signed(space, public) for public in signers]
         if known is None or not any(signed):
             return TokenRefused.UNKNOWN
@@ -214,18 +214,18 @@ class ApplicationTokens:
     def _application(self, text: str) -> Application | None:
         name, _, secret = text.partition(".")
         known = self._applications.get(name)
-        candidates = (known and known.tokens) or (_NOBODY,)
-        # Every candidate is compared, so that time tells neither which nor whether one matched.
+        candidates = (known and known.tokens) or (_DUMMY_TOKEN,)
+        # Compare every candidate, so that the time reveals neither which nor whether one matched.
         matched = [hashed.matches(secret.encode()) for hashed in candidates]
         return known if any(matched) else None
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         now = self._clock()
-        if now - self._looked_at < _LOOK_EVERY_S:
+        if now - self._checked_at < _CHECK_EVERY_S:
             return
-        self._looked_at = now
+        self._checked_at = now
         stamp = self._stat()
-        # Leave to read a file may be given without changing it.
+        # After a failure, retry: permission to read a file may be granted without changing it.
         if stamp == self._stamp and not self.stale:
             return
         self._stamp = stamp
@@ -265,11 +265,11 @@ def _bearer(authorization: bytes | None) -> str:
 def add_token(
     path: Path, name: str, user_ids: str | None = None, *, for_users: bool = False
 ) -> str:
-    """Append a fresh token for `name` to the file and return it; it cannot be shown again.
+    """Append a new token for `name` to the file and return it; the file cannot reproduce it.
 
-    `user_ids` names the space of the application's user ids; left out, it is the one it has
-    already, or else its own. `for_users`: a key for the application's backend, which signs tokens
-    of single users with it; the file gets its public half.
+    `user_ids` names the space of the application's user ids; by default the application's current
+    space, or a new one with its name. With `for_users`, return a signing key for the application's
+    backend, for tokens of single users; the file gets its public half.
     """
     for what, given in (("an application's name", name), ("a space of user ids", user_ids)):
         if given is not None and not _NAME.fullmatch(given):
@@ -289,34 +289,34 @@ def add_token(
             line = f"{name} {_SCHEME} {salt.hex()} {_hash(secret.encode(), salt).hex()}"
         if text and not text.endswith("\n"):
             text += "\n"
-        # The name's own space is not written, so that gateways of before can read the line.
+        # Omit the default space, so that gateways of an older release can read the line.
         shared = "" if space == name else f" {space}"
         _write(path, f"{text}{line}{shared}\n")
     return key
 
 
 def _space(applications: Mapping[str, Application], name: str, user_ids: str | None) -> str:
-    """The space of a new token; `TokenFileError` if it would split or join accounts unnoticed."""
+    """Return a new token's space. Raise `TokenFileError` if it would split or join accounts."""
     known = applications.get(name)
     if known is not None:
         if user_ids not in (None, known.user_ids):
             raise TokenFileError(
                 f"the tokens of one application must share one space of user ids, got {user_ids} "
-                f"where {name} has {known.user_ids}. To move it, take its tokens away, wait until "
+                f"where {name} has {known.user_ids}. To move it, remove its tokens, wait until "
                 "the epochs open now have ended, or their users count twice, and add it again"
             )
         return known.user_ids
     if user_ids is None and any(other.user_ids == name for other in applications.values()):
         raise TokenFileError(
             f"a new application must not come into a space of user ids by its name, got {name}, "
-            f"which others use. Say --user-ids {name} if it has the same accounts; else choose "
+            f"which others use. Pass --user-ids {name} if it has the same accounts; else choose "
             "another name, or another space with --user-ids"
         )
     return user_ids or name
 
 
 def remove_tokens(path: Path, name: str) -> int:
-    """Take away every token of `name`; how many there were."""
+    """Remove every token of `name` and return their number."""
     with rewriting(path):
         lines = read_token_file(path).splitlines(keepends=True)
         kept = [line for line in lines if line.split("#", 1)[0].split()[:1] != [name]]
@@ -326,22 +326,22 @@ def remove_tokens(path: Path, name: str) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    # Written beside and renamed: a gateway that reads meanwhile sees the old file or the new one.
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    # Write a temporary file and rename it: a concurrent reader sees the old file or the new one.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            _leave_to_the_same(path, handle)
+            _copy_permissions(path, handle)
             os.fsync(handle)
-        Path(beside).replace(path)
+        Path(temporary).replace(path)
     except BaseException:
-        Path(beside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def _leave_to_the_same(path: Path, handle: int) -> None:
-    """Owner, group and mode of the file that is replaced; a new one is for its owner alone."""
+def _copy_permissions(path: Path, handle: int) -> None:
+    """Copy owner, group and mode of the replaced file; a new file is private to its owner."""
     try:
         before = path.stat()
     except FileNotFoundError:
