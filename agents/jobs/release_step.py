@@ -276,7 +276,7 @@ async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inpu
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": SafeText(topic)})
-    # The log state forgets epochs that are long over; their marks are not needed again. A mark after
+    # The log state drops epochs that are long over; their marks are not needed again. A mark after
     # its last epoch shows that the log was restored from an older copy (`older_log`).
     last = max(log_state.epochs, default=-1)
     await marks.drop([e for e in marked if e not in log_state.epochs and e <= last])
