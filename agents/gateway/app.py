@@ -1,12 +1,12 @@
-"""The gateway's ASGI application: addresses, submissions, publications, health.
+"""The gateway's ASGI application: routes requests to submissions, publications and health.
 
-Starlette's router finds the endpoint of a GET. The two POSTs are looked up by their path before it
-and make no Starlette request: what a framework does around a report may cost more than the report
-itself (docs/decisions/0075-starlette-for-routing.md).
+Starlette's router finds the endpoint of a GET. The two POST endpoints are found by their path
+before it and build no Starlette request: a framework's work around a report may cost more than
+the report (docs/decisions/0075-starlette-for-routing.md).
 
-Promises: stateless but for what travels to Kafka and copies of what was published; any number run
-behind an edge. Every answer that is not a result is a problem that says what to do. No query,
-URL, user id, token or address is logged.
+Promises: the only state is frames on their way to Kafka and copies of publications; any number of
+gateways run behind an edge. Every response without a result is a problem that states what to do.
+No query, URL, user id, token or address is logged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Gateway:
         unready: Callable[[], list[str]] = list,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`limits`: on bodies, batches and rates. `pages` answers all else, or Starlette's 404."""
+        """Take `limits` on bodies, batches and rates; `pages` handles all paths outside the API."""
         self.in_flight = 0
         self._clock = clock
         self._cors = cors
@@ -104,17 +104,17 @@ class Gateway:
             self._submissions[described.path] = handler, totals
         endpoint = _Endpoint(handler, totals)
         route = Route(described.path, endpoint, methods=[described.method])
-        # Starlette ends its pattern with "$", which lets a newline pass behind the address.
+        # Starlette ends its pattern with "$", which also matches before a final newline.
         route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z")
         return route
 
     @property
     def held_bytes(self) -> int:
-        """What requests hold between their first byte and their answer."""
+        """Bytes reserved by requests between their first byte and the end of their response."""
         return self._bodies.used
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; lifespan events are the server's own matter."""
+        """Handle one request; other ASGI events are ignored."""
         if scope["type"] != "http":
             return
         began = time.perf_counter()
@@ -130,7 +130,7 @@ class Gateway:
                     request = SubmitRequest(scope, receive, self._bodies)
                     answer = await handler(request)
                 else:
-                    # With an application, the router raises what it cannot route.
+                    # With an application in the scope, the router raises for unknown paths.
                     scope["app"] = self
                     await self._router(scope, receive, send)
                     answer, totals = scope["answer"], scope["totals"]
@@ -140,7 +140,7 @@ class Gateway:
                 answer = self._answer_to(error, scope)
                 if found is None:
                     totals = scope.get("totals", metrics.OTHER_ROUTES)
-            # Here the error is gone, and with it what its frames kept of the request.
+            # Outside the `except`: the error and its stack, which refer to the request, are freed.
             totals.answered(answer.status, time.perf_counter() - began)
             cors = self._cors
             await answer.send(send, None if cors is None else cors.headers(scope["headers"]))
@@ -156,28 +156,28 @@ class Gateway:
             return problem(400, str(error))
         if isinstance(error, HTTPException):
             return self._not_routed(scope)
-        # The log's handler writes the error's kind and place, never its text.
+        # The log's handler writes the error's type and location, never its text.
         log.error("request_failed", exc_info=error)
-        return problem(500, "an error in the gateway; it was logged, and repeating may help")
+        return problem(500, "an error in the gateway; it was logged, and a retry may succeed")
 
     def _not_routed(self, scope: Scope) -> Answer:
         if "route" not in scope:
-            return problem(
-                404, "there is nothing at this address; /openapi.json lists what there is"
-            )
+            return problem(404, "no such path; /openapi.json lists the API's paths")
         offered = sorted({*scope["route"].methods, "OPTIONS"})
         allow = (b"allow", ", ".join(offered).encode())
         if scope["method"] == "OPTIONS":
-            asked = [] if self._cors is None else self._cors.preflight(scope["headers"], offered)
-            return Answer(204, b"", b"text/plain", [allow, *asked])
-        return problem(405, f"this address takes {', '.join(offered)}", headers=[allow])
+            cors = [] if self._cors is None else self._cors.preflight(scope["headers"], offered)
+            return Answer(204, b"", b"text/plain", [allow, *cors])
+        return problem(405, f"this path allows {', '.join(offered)}", headers=[allow])
 
     # --- health ----------------------------------------------------------------------------------
 
     async def get_health(self, request: Request) -> Answer:
+        """Return 200 while the process runs."""
         return self._reading.health(200, [])
 
     async def get_readiness(self, request: Request) -> Answer:
+        """Return 200 while submissions are accepted, otherwise 503 with the reasons."""
         reasons = self._unready()
         if not self._clock.ok:
             reasons.append(self._clock.trouble)
@@ -185,7 +185,7 @@ class Gateway:
 
 
 class _Endpoint:
-    """An endpoint in Starlette's router: leaves its handler's answer in the scope."""
+    """An endpoint of Starlette's router; it stores its handler's response in the scope."""
 
     def __init__(self, handler: Handler, totals: RouteTotals) -> None:
         self._handler = handler

@@ -1,13 +1,13 @@
-"""The gateway process: connects, serves until it is stopped, and loses nothing that it accepted.
+"""Run the gateway process: connect, serve until stopped, and lose nothing that was accepted.
 
-    start   token file read, topics checked, producer connected, then listening
-    ready   while Kafka answers, the release log was read to its end and can be followed, and the
-            clock is right, by comparison with the brokers' (/readyz)
-    stop    unready at once; requests under way are answered, frames flushed and connections
-            closed, all of it within one deadline
+    start   read the token file, check the topics, connect the producer, then listen
+    ready   (/readyz) Kafka responds, the release log was read to its end and is followed, and the
+            clock agrees with the brokers'
+    stop    become unready immediately, respond to requests in flight, flush frames and close
+            connections, all within one deadline
 
-Promises: wrong settings, an unreachable Kafka or a bad token file are one clear error before
-anything listens. The access log is off: it would hold addresses.
+Promises: wrong settings, an unreachable Kafka or a bad token file give one clear error before the
+process listens. The access log is off: it would contain addresses.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ __all__ = ["GatewayProcess", "run_gateway"]
 
 log = logging.getLogger(__name__)
 
-#: How often the brokers' clock and answer are looked at when no submission comes.
+#: Interval of checks of Kafka and of the brokers' clocks.
 _PROBE_EVERY_S = 2.0
-#: The same at the start, when nothing can be taken before there is an answer.
+#: Interval until the first success: until then the gateway can accept nothing.
 _FIRST_PROBE_AGAIN_S = 0.1
 _PROBE = b"clock"
 
-#: A stop's steps, and the part of its deadline by which each must have ended. Answering gets
-#: the most: a request waits for Kafka as long as `gateway.delivery_deadline_s`. What is not
-#: acknowledged when the flush ends was not accepted, and its sender sends it again.
+#: Fraction of the stop's deadline by which each step must have ended. Responding to requests in
+#: flight gets the most: a request waits for Kafka for up to `gateway.delivery_deadline_s`. An entry
+#: that Kafka has not acknowledged when the flush ends was not accepted; its sender retries it.
 _ANSWERED, _FLUSHED, _DISCONNECTED, _CLOSED = 0.75, 0.8, 0.85, 0.9
 
 _NEEDS_EDGE = SafeText(
@@ -72,9 +72,9 @@ _NEEDS_EDGE = SafeText(
 
 
 def run_gateway(settings: Settings) -> NoReturn:
-    """Serve until SIGTERM or SIGINT, and end the process."""
-    # What was imported lives for ever and requests leave no cycles behind, so looking for
-    # garbage as often as Python does by default is a tenth of a busy gateway's time for nothing.
+    """Serve until SIGTERM or SIGINT, then end the process."""
+    # Imported objects are never freed and requests create no reference cycles, so collecting
+    # garbage as often as Python's default wastes a tenth of a busy gateway's time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -83,9 +83,9 @@ def run_gateway(settings: Settings) -> NoReturn:
 
 
 def _looked_back_s(settings: Settings) -> float:
-    """How much of the release log a start reads: the history, and any pause still in force.
+    """Return how far back a start reads the release log: the history and any pause in force.
 
-    An epoch counts from its opening, so many windows ahead of its own; three later it is published.
+    An epoch opens `epochs_ahead` windows before its own, and is published three windows after.
     """
     epochs = settings.gateway.history_epochs + settings.epoch.epochs_ahead + 3
     window_s = settings.epoch.window_s
@@ -93,7 +93,7 @@ def _looked_back_s(settings: Settings) -> float:
 
 
 class GatewayProcess:
-    """Everything one gateway holds, from connecting to closing."""
+    """One gateway's connections, tasks and state, from `connect` to `close`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -114,7 +114,7 @@ class GatewayProcess:
 
     @classmethod
     async def connect(cls, settings: Settings) -> GatewayProcess:
-        """Connect and begin to read what was published; one clear error if that fails."""
+        """Connect and start to read publications; raise one clear error if that fails."""
         begun = cls(settings)
         try:
             await begun._start()
@@ -199,6 +199,7 @@ class GatewayProcess:
         SERVER_UP.labels("kafka").set_function(lambda: not self._kafka_silent_s())
 
     async def run(self) -> None:
+        """Serve until `stop` is called."""
         assert self._server is not None
         gateway = self._settings.gateway
         address = listening_address(gateway)
@@ -208,7 +209,7 @@ class GatewayProcess:
         await self._server.serve(sockets=[self._listening])
 
     def stop(self) -> None:
-        """Take no more connections, answer what is under way, and return from `run`."""
+        """Accept no more connections, respond to requests in flight, and return from `run`."""
         if not self._stopping:
             self._stopping = True
             self._stop_began = time.monotonic()
@@ -216,7 +217,7 @@ class GatewayProcess:
             self._server.should_exit = True
 
     async def close(self) -> None:
-        """Flush what was accepted and disconnect, in what is left of the stop's deadline."""
+        """Flush accepted entries and disconnect, within the rest of the stop's deadline."""
         self.stop()
         for task in self._tasks:
             task.cancel()
@@ -230,7 +231,7 @@ class GatewayProcess:
         log.info("gateway_stopped")
 
     def _left_s(self, part: float) -> float:
-        """Seconds until this part of the stop's deadline has passed."""
+        """Return the seconds until this fraction of the stop's deadline has passed."""
         passed_s = time.monotonic() - self._stop_began
         return max(0.0, part * self._settings.gateway.stop_deadline_s - passed_s)
 
@@ -238,6 +239,7 @@ class GatewayProcess:
 
     @property
     def unready(self) -> list[str]:
+        """The reasons for which /readyz returns 503; empty if the gateway is ready."""
         return self._unready() + ([] if self._clock.ok else [self._clock.trouble])
 
     def _unready(self) -> list[str]:
@@ -247,31 +249,31 @@ class GatewayProcess:
         if self._reader is not None and self._reader.failure is not None:
             reasons.append(self._reader.failure)
         elif self._caught_up_at is None:
-            reading = "the release log is still being read; this passes by itself"
+            reading = "the release log is still being read; wait, nothing needs repair"
             reasons.append(self._blocked.sentence() if self._blocked else reading)
         elif (behind_s := time.monotonic() - self._caught_up_at) > self._behind_patience_s():
-            why = "see to the brokers, or restart this gateway"
+            advice = "check the brokers, or restart this gateway"
             if self._blocked is not None:
-                why = self._blocked.sentence()
+                advice = self._blocked.sentence()
             reasons.append(
-                f"the release log was not read to its end for {behind_s:.0f} s, and what was "
-                f"published since is not known here; {why}"
+                f"the release log was not read to its end for {behind_s:.0f} s, so this gateway "
+                f"may lack newer publications; {advice}"
             )
         silent_s = self._kafka_silent_s()
         if silent_s:
-            reasons.append(f"Kafka has not answered for {silent_s:.0f} s; see to the brokers")
+            reasons.append(f"Kafka has not responded for {silent_s:.0f} s; check the brokers")
         return reasons
 
     def _kafka_silent_s(self) -> float:
-        """For how long Kafka has not answered; 0 while that is no longer than a slow answer."""
+        """Return for how long Kafka has not responded; 0 while a slow response explains it."""
         silent_s = time.monotonic() - self._kafka_answered_at
         patience_s = self._settings.kafka.request_timeout_s + 2 * _PROBE_EVERY_S
         return silent_s if silent_s > patience_s else 0.0
 
     def _behind_patience_s(self) -> float:
-        """How long the end of the release log may be out of reach.
+        """Return for how long the end of the release log may be unreadable before unreadiness.
 
-        A transaction that a job left open hides it until Kafka aborts that, from all gateways.
+        A transaction that a job left open hides the end from all gateways until Kafka aborts it.
         """
         settings = self._settings
         return settings.jobs.transaction_timeout_s + 3 * settings.gateway.delivery_deadline_s
@@ -280,7 +282,7 @@ class GatewayProcess:
         assert self._reader is not None
         timeout_s = self._settings.jobs.transaction_timeout_s
         while True:
-            # Also shows whether the release log could be read to its end.
+            # A response to this read also shows that Kafka is available.
             if await self._reader.read_to_end():
                 self._caught_up_at = time.monotonic()
             with contextlib.suppress(StoreUnavailable):
@@ -291,8 +293,7 @@ class GatewayProcess:
             )
 
     async def _probe_clock(self, topics: Topics) -> None:
-        # An unready gateway gets no traffic; without this it could never learn that its clock is
-        # right.
+        # A gateway that is unready gets no submissions to compare clocks by, so it sends probes.
         while True:
             sent_s = time.time()
             with contextlib.suppress(Exception):

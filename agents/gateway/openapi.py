@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 description, generated from the routes and from the types that decode requests.
+"""Generate the OpenAPI 3.1 description from the routes and the types that decode requests.
 
-Promises: nothing is described twice; a field added to a request type is in the description and in
-the decoder at once.
+Promises: nothing is described twice; a field added to a request type appears in the description
+and in the decoder together.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ __all__ = ["openapi_document"]
 
 _REF = "#/components/schemas/{name}"
 _SENTENCES = {
-    200: "As asked.",
-    202: "At least one entry was accepted; the verdicts say which.",
-    304: "The reader has it already.",
+    200: "The requested document.",
+    202: "At least one entry was accepted; the verdicts show which.",
+    304: "The caller's copy is current.",
     400: "The request could not be read.",
     401: "A token of a known application, or one that it signed for the user, is needed.",
     403: "The admission hook of this deployment refused the request.",
-    404: "There is nothing here, or not yet.",
+    404: "Not found, or not published yet.",
     406: "Neither JSON nor CSV was acceptable.",
     411: "The body's length must be stated in Content-Length.",
     413: "The body or the batch is too large.",
     415: "The body must be JSON, not compressed.",
-    422: "No entry was accepted and none will be; the verdicts say why.",
+    422: "No entry was accepted and a retry cannot succeed; the verdicts have the reasons.",
     429: "Too many entries; repeat the same request after Retry-After.",
-    503: "Not now; repeat the same request after Retry-After. What was queued counts once.",
+    503: "Unavailable; repeat the same request after Retry-After. Queued entries count once.",
 }
 _TAGS = {
     "submit": "For devices and applications.",
-    "read": "For analysts and devices: what was published.",
+    "read": "For analysts and devices: published documents.",
     "operate": "For operators.",
 }
 
 
 def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any]:
-    """The whole description, of a gateway that takes so many entries in one request."""
+    """Return the description, for a gateway that accepts `batch_entries` entries per request."""
     types = {kind for route in ROUTES for kind in route.answers.values()}
     types |= {route.body for route in ROUTES}
     structs = sorted(
@@ -51,7 +51,7 @@ def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any
         key=lambda t: t.__name__,
     )
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
-    # A published document has many more fields than the two that every one has.
+    # Documents have more fields than the two that all of them share.
     schemas[DocumentShape.__name__]["additionalProperties"] = True
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -61,10 +61,10 @@ def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any
         "info": {
             "title": "blendstream",
             "version": version_of("blendstream"),
-            "summary": "Submit records and reports; read what was published.",
+            "summary": "Submit records and reports; read publications.",
             "description": (
                 "Times are whole seconds since 1970, UTC. Errors are problem+json (RFC 9457): "
-                "`detail` says what must hold and what to do, `reason` is a code for programs."
+                "`detail` states what must hold and what to do, `reason` is a code for programs."
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -76,13 +76,13 @@ def openapi_document(*, batch_entries: int = MAX_BATCH_ENTRIES) -> dict[str, Any
                 "application": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token that names the application, from the operator.",
+                    "description": "The application's token, issued by the operator.",
                 },
                 "user": {
                     "type": "http",
                     "scheme": "bearer",
                     "description": "NAME.EXPIRES.USER.SIGNATURE: a token that the application's "
-                    "backend signed for one user, whose records alone it sends.",
+                    "backend signed for one user; it admits records of that user only.",
                 },
             },
         },
@@ -123,7 +123,7 @@ def _operation(route: ApiRoute, batch_entries: int) -> dict[str, Any]:
 
 
 def _curl(route: ApiRoute) -> str:
-    """The example as a command, for a gateway on this machine."""
+    """Return the example as a curl command, for a gateway on this machine."""
     token = ' -H "Authorization: Bearer $TOKEN"' if route.token else ""
     return (
         f"curl http://127.0.0.1:8080{route.path}{token} -H 'Content-Type: application/json' "

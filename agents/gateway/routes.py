@@ -1,7 +1,7 @@
-"""Every address of the public API, once: dispatching and the API description both read this.
+"""The endpoints of the public API; the router and the API description both use this list.
 
-A path with `{…}` takes one more segment. `body` is the type that decodes one entry of a request's
-body; `answers` are the statuses that a caller must be ready for, with the type of the body.
+`{…}` in a path matches one segment. `body` is the type that decodes one entry of a request's body;
+`answers` maps each status that a caller must handle to the type of the response's body.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["ROUTES", "ApiRoute", "Document", "Parameter"]
 
 
 class EstimatesPage(msgspec.Struct, frozen=True):
-    """Published epochs, newest first; `next` is the address of the older ones."""
+    """Published epochs, newest first; `next` is the path of the next page, of older epochs."""
 
     estimates: list[dict[str, Any]]
     next: str | None
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Published epochs in columns, newest first; `next` is the address of the older ones."""
+    """Published epochs in columns, newest first; `next` is the path of the next page."""
 
     schema: str
     table: str
@@ -40,7 +40,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A published document, byte for byte as it was released; its schema is named inside."""
+    """A published document, byte for byte as released; `schema` names its JSON schema."""
 
     schema: str
     epoch: EpochNumber
@@ -48,7 +48,7 @@ class Document(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value in the path or after the question mark."""
+    """A parameter in the path or in the query string."""
 
     name: str
     where: str
@@ -58,7 +58,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """One method on one path, and what may come back."""
+    """One method on one path, with its possible responses."""
 
     path: str
     handler: str
@@ -78,7 +78,7 @@ class ApiRoute:
 
 _DOCUMENT = {200: Document, 304: None, 404: Problem}
 _READ = {400: Problem, 406: Problem}
-# Not enumerations: Swagger UI makes menus of them that have no name for a screen reader to say.
+# Patterns, not enumerations: Swagger UI renders those as menus without a name for screen readers.
 _TABLE = (
     Parameter(
         "format",
@@ -90,7 +90,7 @@ _TABLE = (
         "table",
         "query",
         Annotated[str, Meta(pattern=f"^({'|'.join(TABLES)})$")],
-        "With CSV: records, a row for each record, or queries, one for each query.",
+        "With CSV: records, one row per record, or queries, one row per query.",
     ),
 )
 _WRITE = {202: Verdicts, **dict.fromkeys((400, 411, 413, 415, 422, 429, 503), Problem)}
@@ -100,7 +100,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/reports",
         "post_reports",
-        "Send randomised reports: one, or an array of them. Accepted means durably queued; a "
+        "Send randomised reports: one, or an array of them. Accepted means stored in Kafka; a "
         "repeated report counts once.",
         {**_WRITE, 403: Problem},
         method="POST",
@@ -115,8 +115,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/optin-records",
         "post_optin_records",
-        "Send records of opt-in users: one, or an array of them. A user without a record says so: "
-        "slot 0, null for query and URL. A retry repeats user, epoch and slot, and counts once.",
+        "Send records of opt-in users: one, or an array of them. For a user without a record, send "
+        "slot 0 with null query and URL. A retry repeats user, epoch and slot, and counts once.",
         {200: Verdicts, **_WRITE, 401: Problem},
         method="POST",
         tag="submit",
@@ -147,7 +147,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/estimates",
         "get_estimates",
-        "Published epochs, newest first, a page at a time.",
+        "Published epochs, newest first, in pages.",
         {200: EstimatesPage, **_READ},
         csv=True,
         parameters=(
@@ -159,8 +159,8 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/estimates/latest",
         "get_latest_estimates",
-        "The newest published epoch that has results. /v1/epochs has the newest states, and "
-        "/v1/estimates/{epoch} an epoch without results.",
+        "The newest published epoch that has results. /v1/epochs has the states of newer epochs, "
+        "/v1/estimates/{epoch} also returns epochs without results.",
         {**_DOCUMENT, **_READ},
         csv=True,
         schema="estimates",
@@ -178,20 +178,18 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/series",
         "get_series",
-        "How shares changed: many published epochs in one small document, newest first. A column "
-        "for each number, of five digits; the whole documents are at /v1/estimates. Rows from "
-        "`listed` on are not on the epoch's list and have `filtered` alone.",
+        "Estimated shares of many published epochs in one small document, newest first. Each "
+        "number is a column, rounded to five digits; /v1/estimates has the whole documents. Rows "
+        "from `listed` on are not on the epoch's list and have only `filtered`.",
         {200: Series, 304: None, 400: Problem},
         parameters=(
             Parameter("before", "query", EpochNumber, "Only epochs below this one."),
-            Parameter(
-                "limit", "query", int, "At most this many epochs, 1 to 100; unless given 30."
-            ),
+            Parameter("limit", "query", int, "At most this many epochs, 1 to 100; default 30."),
             Parameter(
                 "table",
                 "query",
                 Annotated[str, Meta(pattern=f"^({'|'.join(TABLES)})$")],
-                "queries (unless given), a row for each query, or records.",
+                "queries (the default), one row per query, or records.",
             ),
         ),
     ),
@@ -220,7 +218,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "/v1/epochs",
         "get_epochs",
-        "States and times of recent epochs, and which one collects now.",
+        "States and times of recent epochs, and the epoch that collects records now.",
         {200: Epochs},
     ),
     ApiRoute("/healthz", "get_health", "200 while the process runs.", {200: Health}, tag="operate"),

@@ -1,4 +1,4 @@
-"""HTTP under the gateway: the server, one request, and the limits on both."""
+"""The HTTP layer: the server, requests, responses and limits on resources."""
 
 __all__ = [
     "cors",

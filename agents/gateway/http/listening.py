@@ -1,4 +1,4 @@
-"""Opens the socket that the gateway serves: a unix socket behind an edge, or a TCP address.
+"""Open the gateway's listening socket: a unix socket behind an edge, or a TCP address.
 
 Devices reach the gateway through an edge (docs/decisions/0140-an-edge-in-front.md), which waits for
 whole requests and closes slow connections. On a unix socket nobody else can connect: the file's
@@ -21,14 +21,14 @@ from blendstream.streams.telemetry.structured_logs import SafeText
 
 __all__ = ["BACKLOG", "SOCKET_MODE", "listen", "listening_address", "needs_edge"]
 
-#: Connections that the kernel keeps until they are accepted.
+#: Connections that the kernel queues until the server accepts them.
 BACKLOG = 4096
 #: Connecting takes permission to write: for the gateway's user and group.
 SOCKET_MODE = 0o660
 
 
 def listen(gateway: GatewaySettings) -> socket.socket:
-    """Return a listening socket, or raise one clear error."""
+    """Return a listening socket, or raise `SettingsError` with the setting to change."""
     if gateway.unix_socket is not None:
         return _listen_on_file(gateway.unix_socket)
     family = socket.AF_INET6 if ":" in gateway.host else socket.AF_INET

@@ -1,8 +1,7 @@
-"""Measures how long the event loop keeps requests waiting.
+"""Measure how long the event loop is blocked.
 
-All requests of a gateway share one thread. A timer that should ring every 50 ms rings late by as
-long as something else kept that thread: a request, a collection of garbage, or a machine with too
-little processor for the process.
+All requests of a gateway share one thread. A timer set for every 50 ms fires late by as long as
+something else occupied that thread: a request, a garbage collection, or other processes.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Callable
 
 __all__ = ["watch_stalls"]
 
-#: Rarer would miss short stalls; twenty times a second costs nothing that can be measured.
+#: A longer interval would miss short stalls; the cost of this one is not measurable.
 _EVERY_S = 0.05
 
 
 async def watch_stalls(observe: Callable[[float], None], every_s: float = _EVERY_S) -> None:
-    """For ever: observe how late the timer rang, in seconds."""
+    """Pass each delay of the timer, in seconds, to `observe`, until cancelled."""
     while True:
         due = time.monotonic() + every_s
         await asyncio.sleep(every_s)

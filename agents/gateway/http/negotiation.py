@@ -1,8 +1,8 @@
-"""Which representation of a published document a reader gets, and whether it already has it.
+"""Content negotiation and conditional requests: JSON or CSV, gzip or not, 200 or 304.
 
-Promises: an ETag names the bytes of one representation; a reader that has any representation of
-the same document in the form it would get is answered 304 without a body. A whole document is
-compressed once, for all its readers; what is put together for one reader, the edge compresses.
+Promises: an ETag identifies the bytes of one representation; a reader that has these bytes gets
+304 without a body. A whole document is compressed once, for all its readers; the edge compresses
+responses that are assembled per request.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CSV = b"text/csv"
 #: Smaller documents gain nothing from compression.
 _WORTH_COMPRESSING = 1024
 
-#: A document that never changes under its address.
+#: For a document that never changes under its URL.
 FOR_EVER = b"public, max-age=31536000, immutable"
-#: "current" and "latest": how long a reader may miss a new one.
+#: For "current" and "latest": a cache may be a minute old.
 FOR_A_MINUTE = b"public, max-age=60"
 NO_SUCH_FORM = problem(
     406, "accept must allow application/json or text/csv, and format be json or csv"
@@ -43,7 +43,7 @@ NO_SUCH_FORM = problem(
 
 
 class Representation(NamedTuple):
-    """One representation of a document: a name for its bytes, the bytes, and those as gzip."""
+    """One representation of a document: its ETag's text, its bytes, and these as gzip."""
 
     name: str
     body: bytes
@@ -52,7 +52,7 @@ class Representation(NamedTuple):
 
 
 def packed(body: bytes) -> bytes | None:
-    """Return `body` as gzip, the same bytes in every gateway; None where that saves nothing.
+    """Return `body` as gzip, the same bytes in every gateway; None if that saves nothing.
 
     >>> gzip.decompress(packed(b"weather" * 200)) == b"weather" * 200, packed(b"weather")
     (True, None)
@@ -64,7 +64,7 @@ def packed(body: bytes) -> bytes | None:
 
 
 def document_answer(request: Request, form: Representation, *, cache_control: bytes) -> Answer:
-    """200 with the document, compressed if the reader takes that, or 304."""
+    """Return 200 with the document, compressed if the reader accepts gzip, or 304."""
     zipped = form.packed is not None and accepts_gzip(_lines(request, "accept-encoding"))
     tag = f'"{form.name}-gzip"' if zipped else f'"{form.name}"'
     extra = [(b"cache-control", cache_control), (b"vary", b"accept-encoding, accept")]
@@ -77,7 +77,7 @@ def document_answer(request: Request, form: Representation, *, cache_control: by
 def page_answer(
     request: Request, name: str, parts: Sequence[Part], content_type: bytes, extra: Headers
 ) -> Answer:
-    """200 with these parts, one after the other, or 304; `name` is one for their bytes."""
+    """Return 200 with these parts in order, or 304; `name` identifies their bytes in the ETag."""
     return _unless_known(request, f'"{name}"', parts, content_type, [*extra, (b"vary", b"accept")])
 
 
@@ -95,7 +95,7 @@ def _unless_known(
 
 
 def form_for(request: Request) -> bytes:
-    """JSON or CSV, as `?format=` says or else the request prefers; empty for neither."""
+    """Return JSON or CSV, by `?format=` or else by the Accept header; empty for neither."""
     asked = request.query_params.get("format")
     if asked is not None:
         return {"json": JSON, "csv": CSV}.get(asked, b"")
@@ -103,7 +103,7 @@ def form_for(request: Request) -> bytes:
 
 
 def _lines(request: Request, name: str) -> str:
-    """A header's value; several lines of one name are one list."""
+    """Return a header's value; several lines of one name form one list."""
     return ", ".join(request.headers.getlist(name))
 
 
@@ -113,7 +113,7 @@ def _has_it(if_none_match: str, tag: str) -> bool:
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether a reader takes gzip.
+    """Return True if this Accept-Encoding header allows gzip.
 
     >>> [accepts_gzip(h) for h in ("", "gzip, br", "gzip;q=0", "*", "identity")]
     [False, True, False, True, False]
@@ -123,7 +123,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def choose_form(accept: str) -> bytes:
-    """JSON or CSV, whichever the reader prefers; JSON when both please alike.
+    """Return JSON or CSV, whichever this Accept header weights higher; JSON if equal.
 
     >>> [choose_form(h) for h in ("", "text/csv", "text/csv;q=0.5, application/json", "*/*")]
     [b'application/json', b'text/csv', b'application/json', b'application/json']

@@ -1,13 +1,13 @@
-"""The request bodies, as the types that decode them and describe them in the API.
+"""The types of request bodies: they decode requests and describe them in the API.
 
-One definition serves two readers: msgspec decodes with it at C speed, and the OpenAPI document is
-generated from it. Devices, which have no msgspec, write with `streams.wire.submissions`.
+msgspec decodes with these definitions at C speed, and `openapi` generates the description from
+them. Devices, which have no msgspec, encode with `streams.wire.submissions`.
 
     body ──▶ `split` ──▶ the entries' own bytes ──▶ `slices` ──▶ `EntryDecoder.decode` ──▶ entries
 
-Promises: a bad entry in a batch spoils only itself, and its message quotes nothing of it. For any
-body of at most `MAX_BODY_BYTES`, splitting it or decoding and judging a slice of it takes well
-below 50 ms, so that a gateway can serve others in between.
+Promises: a bad entry affects no other entry of its batch, and its message quotes nothing of it.
+For any body of at most `MAX_BODY_BYTES`, splitting it, or decoding and validating one slice, takes
+well below 50 ms, so that the gateway can serve other requests in between.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AnswerCells = Annotated[
     Meta(
         min_length=1,
         max_length=shared.MAX_CELLS_PER_ANSWER,
-        description="Cell numbers, strictly increasing; their number is fixed by the head list.",
+        description="Cell numbers, strictly increasing; the head list fixes how many.",
     ),
 ]
 
@@ -61,13 +61,13 @@ class Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         Meta(
             min_length=1,
             max_length=shared.MAX_ANSWERS,
-            description="As many answers as the head list's randomizer asks for.",
+            description="As many answers as the head list's randomizer requires.",
         ),
     ]
 
 
 class OptinRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One record of an opt-in user; or, in slot 0 with null for query and URL, that there is none.
+    """One record of an opt-in user; in slot 0 with null query and URL: the user has no record.
 
     A retry repeats user, epoch and slot, and counts once.
     """
@@ -77,22 +77,22 @@ class OptinRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         Meta(
             min_length=1,
             max_length=shared.MAX_USER_ID_BYTES,
-            description="The application's name for this user; hashed at once, kept nowhere.",
+            description="The application's id of this user; hashed on arrival, never stored.",
         ),
     ]
     slot: Annotated[
         int,
-        Meta(ge=0, le=(1 << 32) - 1, description="Which of the user's records: 0 to m_O − 1."),
+        Meta(ge=0, le=(1 << 32) - 1, description="Number of this record of the user: 0 to m_O − 1"),
     ]
-    # Lengths are in characters here, and in bytes where text is normalised: never more of them.
-    # Null must be written: a field left out by mistake is not taken for "no record".
+    # Lengths count characters here, and bytes where text is normalised (at least as many).
+    # Null must be explicit: an omitted field must not pass for "no record".
     query: (
         Annotated[
             str,
             Meta(
                 min_length=1,
                 max_length=MAX_RAW_QUERY_BYTES,
-                description="What was searched for. Null, with a null URL: no record.",
+                description="The text of the search. Null, with a null URL: no record.",
             ),
         ]
         | None
@@ -103,27 +103,28 @@ class OptinRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
             Meta(
                 min_length=1,
                 max_length=MAX_RAW_URL_BYTES,
-                description="The result that was clicked. Null, with a null query: no record.",
+                description="The result that the user clicked. Null, with a null query: no record.",
             ),
         ]
         | None
     )
     epoch: (
-        Annotated[EpochNumber, Meta(description="The epoch of the record; left out: now.")] | None
+        Annotated[EpochNumber, Meta(description="The record's epoch; default: the current one.")]
+        | None
     ) = None
 
     def __repr__(self) -> str:
-        """Names no person and quotes no text, because representations end up in logs."""
+        """Return a text without user id, query or URL: representations end up in logs."""
         return f"OptinRecord(epoch={self.epoch}, slot={self.slot}, …)"
 
 
 class MalformedBody(Exception):
-    """The whole body is not JSON, or not one entry or a batch of them; says what must hold."""
+    """The whole body is not JSON, or not one entry or a batch; the message states the rule."""
 
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 
-#: One entry of a batch, not decoded yet; a body that is one entry is `bytes`.
+#: One encoded entry: `Raw` in a batch, `bytes` if it is the whole body.
 EncodedEntry = bytes | msgspec.Raw
 
 _MUST_BE_JSON = "the body must be JSON in UTF-8, without unpaired surrogates"
@@ -139,7 +140,7 @@ _SLICE_ENTRIES: Final = 1000
 
 
 def split(body: bytes) -> Sequence[EncodedEntry]:
-    """The entries of a body, one or a batch of them, or `MalformedBody`."""
+    """Return the encoded entries of a body, one or a batch, or raise `MalformedBody`."""
     if body.lstrip()[:1] != b"[":
         return [body]
     try:
@@ -157,7 +158,7 @@ class EntryDecoder(Generic[Entry]):
         self._slice_bytes = slice_bytes
 
     def slices(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
-        """The entries in their order, as many at a time as may be judged without a pause."""
+        """Yield the entries in order, in slices that are validated without yielding the loop."""
         if len(entries) <= _SLICE_ENTRIES and sum(map(len, entries)) <= self._slice_bytes:
             yield entries
             return
@@ -170,16 +171,16 @@ class EntryDecoder(Generic[Entry]):
         yield entries[begin:]
 
     def well_formed(self, body: bytes) -> Entry | None:
-        """The entry of a body that holds one and no batch; none if `decode` would find fault."""
+        """Return the entry of a body that is one valid entry, else None."""
         try:
             return self._one.decode(body)
         except _NOT_JSON:
             return None
 
     def decode(self, entries: Sequence[EncodedEntry]) -> Sequence[Entry | str]:
-        """Every entry, or for a bad one the sentence that says what is wrong with it.
+        """Return each entry decoded, or for a bad one a sentence that states its fault.
 
-        `MalformedBody` when the entry is a whole body and no JSON.
+        Raises `MalformedBody` if an entry is a whole body and not JSON.
         """
         decoded: list[Entry | str] = []
         for entry in entries:
@@ -194,16 +195,16 @@ class EntryDecoder(Generic[Entry]):
         return decoded
 
 
-#: Reports are judged in columns, which is fastest for hundreds at a time.
+#: Reports are validated in columns, which is fastest for hundreds at a time.
 REPORTS = EntryDecoder(Report, slice_bytes=256 * 1024)
-#: Records are composed (NFC) one by one: the slowest text that is allowed takes 0.5 ms a KiB.
+#: Records are normalised (NFC) one by one: the slowest legal text takes 0.5 ms per KiB.
 OPTIN_RECORDS = EntryDecoder(OptinRecord, slice_bytes=16 * 1024)
 
 
 def _sentence(error: msgspec.ValidationError, fields: str) -> str:
-    """What is wrong, beginning with the field's name: msgspec puts it at the end, as a path.
+    """Return msgspec's message as a sentence that begins with the field's name.
 
-    Types have their JSON names; msgspec writes Python's.
+    msgspec appends the field as a path, and writes Python's names of types; this uses JSON's.
     """
     text = str(error)
     # msgspec quotes the names of unknown fields, which are text from outside.
@@ -211,8 +212,8 @@ def _sentence(error: msgspec.ValidationError, fields: str) -> str:
         return f"the entry must have no fields but {fields}"
     if missing := _MISSING.fullmatch(text):
         return f"{missing[1]} must be given; the fields are {fields}"
-    # Without places in lists there are few sentences, and a batch of bad entries shares them.
-    what, _, path = _PLACE.sub("[…]", text).partition(" - at `$")
-    what = _PYTHON_TYPE.sub(lambda found: _JSON_TYPES[found[0]], what).replace("`", "")
+    # Without list indexes there are few distinct sentences, which a batch of bad entries shares.
+    rule, _, path = _PLACE.sub("[…]", text).partition(" - at `$")
+    rule = _PYTHON_TYPE.sub(lambda found: _JSON_TYPES[found[0]], rule).replace("`", "")
     name = path.strip(".`") or "the entry"
-    return f"{name} must be {what.removeprefix('Expected ').replace(' | ', ' or ')}"
+    return f"{name} must be {rule.removeprefix('Expected ').replace(' | ', ' or ')}"

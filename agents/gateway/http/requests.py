@@ -1,9 +1,9 @@
-"""One submission as its handler sees it: headers, a body within limits, memory reserved for it.
+"""Read one submission: its headers, and its body within size and memory limits.
 
 Promises: at most `body_bytes` of one body and `ByteBudget` of all requests together are in memory,
 reserved by Content-Length before the first byte is read and until the response was sent. A body
-that differs in length from its Content-Length is refused: its framing broke on the way, and a
-request of somebody else may be in it. The sender's address is not looked at.
+that differs in length from its Content-Length is refused: its framing broke on the way, and it may
+contain another sender's request. The sender's address is never read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOSE = [(b"connection", b"close")]
 
 
 class Refused(Exception):
-    """The request is answered with a problem; raised where the reading of it must stop."""
+    """Ends the reading of a request; `answer` is the problem response to send."""
 
     def __init__(self, status: int, detail: str, **more: Any) -> None:
         super().__init__(status)
@@ -31,15 +31,15 @@ class Refused(Exception):
 
 
 class SubmitRequest:
-    """Headers and body of a submission, and the memory reserved for it until it is answered.
+    """Headers and body of a submission, and the memory reserved for it until the response is sent.
 
-    Starlette's request would read a body of any size, and costs more than the report inside.
+    Starlette's request would read a body of any size, and costs more than handling the report.
     """
 
     __slots__ = ("_body_bytes", "_budget", "_held", "_receive", "headers")
 
     def __init__(self, scope: Scope, receive: Receive, budget: ByteBudget) -> None:
-        """`budget` is what all requests share."""
+        """Take the budget of bytes that all requests share."""
         lines = scope["headers"]
         #: Values by lower-case name; several lines of one name are one list.
         self.headers: dict[bytes, bytes] = dict(lines)
@@ -50,7 +50,7 @@ class SubmitRequest:
         self._held = self._body_bytes = 0
 
     def hold(self, size: int) -> None:
-        """Reserve `size` more bytes until the request is answered, or `Refused`."""
+        """Reserve `size` more bytes until the response is sent, or raise `Refused`."""
         if not self._budget.take(size):
             raise Refused(
                 503,
@@ -61,34 +61,35 @@ class SubmitRequest:
         self._held += size
 
     def hold_answer(self, answer: Answer) -> Answer:
-        """Reserve room for a response that its reader cannot take at once; or `Refused`.
+        """Reserve memory for a response that is sent in several pieces, or raise `Refused`.
 
-        A refusal asks for the same request again. What was queued of it counts once.
+        The sender then repeats the request; entries already queued still count once.
         """
         if answer.size > TAKEN_AT_ONCE:
             self.hold(answer.size)
         return answer
 
     def body_dropped(self, kept: int = 0) -> None:
-        """Release the body's reservation but for `kept` bytes, for what was made of it."""
+        """Release the body's reservation, except `kept` bytes for data derived from it."""
         released = self._body_bytes - kept
         self._budget.give_back(released)
         self._held -= released
         self._body_bytes = 0
 
     def answered(self) -> None:
-        """Release everything that was reserved."""
+        """Release all reservations; the response has been sent."""
         self._budget.give_back(self._held)
         self._held = 0
 
     async def body(self, *, body_bytes: int) -> bytes:
-        """Return the whole body, reserved until `body_dropped`; or `Refused`."""
+        """Return the whole body, reserved until `body_dropped`, or raise `Refused`."""
         headers = self.headers
         stated = headers.get(b"content-length")
         if stated is None:
             raise Refused(
                 411,
-                "the request must state its body's bytes in Content-Length; chunks are not taken",
+                "the request must state its body's size in Content-Length; chunked bodies are not "
+                "accepted",
                 headers=_CLOSE,
             )
         if not stated.isdigit():
@@ -121,7 +122,7 @@ class SubmitRequest:
         return body
 
     async def _rest(self, first: bytes, size: int) -> bytes:
-        """Return a body that arrives in pieces, but no more than one piece beyond `size`."""
+        """Return a body that arrives in pieces; stop at the first piece beyond `size`."""
         body = bytearray(first)
         more = True
         while more and len(body) <= size:

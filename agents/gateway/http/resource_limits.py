@@ -1,8 +1,8 @@
-"""Limits that keep one gateway's memory and work bounded, however often it is called.
+"""Limits on one gateway's memory and work: entries per second, bytes, and slices of batches.
 
-Promises: nothing here remembers an address or a person; a rate belongs to an application or to
-the whole gateway. What a limit refuses it refuses at once, so refusing costs next to nothing.
-Assumes: `now` is a monotonic clock in seconds, handed in.
+Promises: no limit stores an address or a person; a rate belongs to an application or to the whole
+gateway. A limit refuses immediately, so a refusal costs almost nothing.
+Assumes: callers pass `now`, a monotonic clock in seconds.
 
 Decision: docs/decisions/0074-slices-not-threads.md
 """
@@ -25,7 +25,7 @@ class TokenBucket:
     __slots__ = ("_at", "_left", "burst", "rate_per_s")
 
     def __init__(self, *, rate_per_s: float, burst: float) -> None:
-        """`burst` must be at least the largest request, which would otherwise never pass."""
+        """Start with a full bucket; a request of more than `burst` entries would never pass."""
         self.rate_per_s = rate_per_s
         self.burst = burst
         self._left = burst
@@ -41,12 +41,12 @@ class TokenBucket:
         return (entries - self._left) / self.rate_per_s
 
     def give_back(self, entries: int) -> None:
-        """Return entries that were taken and not used."""
+        """Put back entries that were taken and not used."""
         self._left = min(self.burst, self._left + entries)
 
 
 class ByteBudget:
-    """Bytes that may be in memory at one time.
+    """A limit on the bytes that are in memory at one time.
 
     >>> budget = ByteBudget(100)
     >>> budget.take(60), budget.take(60), budget.used
@@ -60,22 +60,22 @@ class ByteBudget:
         self.used = 0
 
     def take(self, size: int) -> bool:
-        """Reserve `size` bytes, or change nothing and say no."""
+        """Reserve `size` bytes and return True, or change nothing and return False."""
         if self.used + size > self.limit:
             return False
         self.used += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Release what was reserved."""
+        """Release `size` reserved bytes."""
         self.used -= size
 
 
 class SliceScheduler:
-    """Large requests are served one slice at a time, and everything else is served in between.
+    """Serves large requests one slice at a time, and lets other requests run in between.
 
-    Without it, a hundred of them would each do a slice before the event loop looks at anything
-    else. Callers of `next` get the loop in the order of asking, once for each time round it.
+    Without it, each of a hundred large requests would process a slice before the event loop serves
+    anything else. Callers of `next` proceed in order of arrival, one per iteration of the loop.
     """
 
     __slots__ = ("_one",)
@@ -84,6 +84,6 @@ class SliceScheduler:
         self._one = asyncio.Lock()
 
     async def next(self) -> None:
-        """Wait for this request's turn to do one slice."""
+        """Wait until this request may process one slice."""
         async with self._one:
             await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Answers over HTTP, and problems that say what to do (application/problem+json).
+"""HTTP responses, and error responses that state what to do (application/problem+json).
 
-Promises: a problem says what must hold, what was found and what to do next, and never quotes a
-query, a URL, a user id, a token or an address. Retry-After is there whenever repeating helps.
+Promises: a problem states what must hold, what was found and what to do next, and never quotes a
+query, a URL, a user id, a token or an address. It has Retry-After whenever a retry can succeed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 Headers = list[tuple[bytes, bytes]]
 Part = bytes | memoryview
 
-#: A larger response is sent in pieces of this size, and is over only when its reader has taken it
-#: but for so much: what a request reserves is reserved for as long as it is there.
+#: A larger response is sent in pieces of this size. Sending ends when the reader has taken all but
+#: the last piece, and until then the request's memory stays reserved.
 TAKEN_AT_ONCE = 64 * 1024
 
 JSON = b"application/json"
@@ -38,9 +38,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer:
-    """Status, headers and body.
+    """A response: status, headers and a body in parts.
 
-    Starlette's responses have one piece of bytes for a body; this one sends parts that it shares.
+    The body of Starlette's response is one `bytes`; this one sends parts shared between responses.
     """
 
     __slots__ = ("headers", "parts", "size", "status")
@@ -48,7 +48,7 @@ class Answer:
     def __init__(
         self, status: int, body: bytes | Sequence[Part], content_type: bytes, headers: Headers
     ) -> None:
-        """A body in parts is sent part by part: what many answers share is never copied."""
+        """Take the body whole or in parts; parts are sent one by one, without copying them."""
         self.status = status
         self.parts: Sequence[Part] = (body,) if isinstance(body, bytes) else body
         self.size = sum(map(len, self.parts))
@@ -67,7 +67,7 @@ class Answer:
         return b"".join(self.parts)
 
     async def send(self, send: Send, extra: Headers | None = None) -> None:
-        """Send it over ASGI, with more headers if need be."""
+        """Send the response over ASGI, with `extra` headers if given."""
         headers = self.headers if extra is None else self.headers + extra
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         if self.size <= TAKEN_AT_ONCE:
@@ -83,7 +83,7 @@ class Answer:
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "type"}):
-    """What went wrong and what to do about it (RFC 9457)."""
+    """Body of an error response: the fault, and what to do about it (RFC 9457)."""
 
     title: str
     status: int
@@ -91,11 +91,11 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"kind": "
     kind: str = "about:blank"
     #: A code for programs, one of the reasons listed in the API description.
     reason: str | None = None
-    #: Seconds since 1970 at which the service expects to take submissions again.
+    #: Seconds since 1970 at which the service expects to accept submissions again.
     resumes_s: int | None = None
-    #: The epoch that entries without one were read as: a retry must state it.
+    #: The epoch assigned to entries that state none: a retry must state it.
     epoch: EpochNumber | None = None
-    #: One verdict for each entry sent, when the body could be read.
+    #: One verdict per entry sent, if the body could be read.
     verdicts: list[Any] | None = None
 
 
@@ -124,7 +124,7 @@ def problem(
     headers: Iterable[tuple[bytes, bytes]] = (),
     **members: Any,
 ) -> Answer:
-    """An answer that explains itself; `retry_after_s` rounds up to whole seconds."""
+    """Return an error response; `retry_after_s` is rounded up to whole seconds."""
     extra = [(b"cache-control", b"no-store"), *headers]
     if retry_after_s is not None:
         extra.append((b"retry-after", b"%d" % max(1, -int(-retry_after_s // 1))))
@@ -133,5 +133,5 @@ def problem(
 
 
 def json_answer(status: int, value: Any, headers: Headers | None = None) -> Answer:
-    """Any value msgspec can write, as JSON."""
+    """Return `value` as a JSON response; msgspec must be able to encode it."""
     return Answer(status, _encode(value), JSON, headers or [])

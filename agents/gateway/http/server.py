@@ -1,11 +1,12 @@
-"""The HTTP server under the application: uvicorn, through its public interface only.
+"""Configure the HTTP server: uvicorn, through its public interface only.
 
-An edge in front receives whole requests, closes slow connections, ends TLS and compresses; nothing
-of that is here (docs/decisions/0140-an-edge-in-front.md). No access log: it would hold addresses.
+The edge in front buffers whole requests, closes slow connections, ends TLS and compresses; this
+server does none of that (docs/decisions/0140-an-edge-in-front.md). It writes no access log, which
+would contain addresses.
 
-uvicorn handles SIGTERM and SIGINT while it serves, sets `should_exit`, and raises them once more
-when it has stopped; the handlers of `agents.process` see both. A second SIGINT, a person's second
-Ctrl-C, ends the requests in flight with an error.
+uvicorn handles SIGTERM and SIGINT while it serves, sets `should_exit`, and raises the signal again
+after it has stopped; the handlers of `agents.process` see both. A second SIGINT (a second Ctrl-C)
+ends the requests in flight with an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bodies of answers that are made here, rather than published: states, and health."""
+"""Types of response bodies that the gateway builds itself: epoch states and health."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Collecting", "Epochs", "Health", "PausedView"]
 
 
 class Collecting(msgspec.Struct, frozen=True):
-    """The epoch whose opt-in records are being collected, with the bounds that the API states.
+    """The epoch that collects opt-in records now, with its times and limit.
 
     Devices, which have no msgspec, read it as `streams.wire.submissions.CollectingEpoch`.
     """
@@ -23,7 +23,7 @@ class Collecting(msgspec.Struct, frozen=True):
 
 
 class PausedView(msgspec.Struct, frozen=True):
-    """The privacy budget of this period is spent."""
+    """A pause of the service because this period's privacy budget is spent."""
 
     resumes_s: int
     detail: str
@@ -38,7 +38,7 @@ class Epochs(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether this process works, and if not, why."""
+    """Readiness of this process, and the reasons if it is not ready."""
 
     ready: bool
     reasons: list[str]

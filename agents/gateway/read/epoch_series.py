@@ -1,12 +1,11 @@
-"""Many epochs in one small document, for charts of how shares change.
+"""Encode estimates as a series: many epochs in one small document, for charts over time.
 
-A column for each number of an epoch, in place of a mapping for each record: `share`, `variance`,
-`low` and `high` are those of the group that the publication says to read (`preferred`), and
-`filtered` has the same four from all publications together. Behind the `listed` rows come those
-that have `filtered` alone (`estimates_tables`). Numbers have five digits. Each epoch is made once
-and kept, so that a request for many only puts pieces together.
+Each number of an epoch is a column: `share`, `variance`, `low` and `high` are those of the group
+that the publication prefers, and `filtered` has the same four from all publications together.
+After the `listed` rows come those that have only `filtered` (`estimates_tables`). Numbers are
+rounded to five digits. Each epoch is encoded once and cached, so a request concatenates pieces.
 
-Promises: made of one published document, and of nothing else.
+Promises: a piece is computed from one published document only.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Column = list[float | None]
 
 
 class SeriesColumns(msgspec.Struct, frozen=True):
-    """Four numbers for each row; null where a number does not exist."""
+    """Four numbers per row; null where a number does not exist."""
 
     share: Column
     variance: Column
@@ -34,7 +33,7 @@ class SeriesColumns(msgspec.Struct, frozen=True):
 
 
 class EpochSeries(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One epoch, in columns of equal length: row i is `query[i]`, with `url[i]` of a record."""
+    """One epoch in columns of equal length: row i is `query[i]`, or record `query[i], url[i]`."""
 
     epoch: EpochNumber
     window_start_s: int
@@ -52,10 +51,10 @@ class EpochSeries(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Row numbers of disputed rows, whose interval spans both groups'.
     disputed: list[int] = []
     filtered: SeriesColumns | None = None
-    #: So many rows are listed; those behind them have `filtered` alone. Left out if all are.
+    #: Number of listed rows; the rows after them have only `filtered`. Omitted if all are listed.
     listed: int | None = None
-    #: Only in the table of queries: true shares are at least these, results that are not known are
-    #: not in them. Left out if they are complete.
+    #: Only in the table of queries: shares are lower bounds, because they exclude results that are
+    #: not known. Omitted if they are complete.
     at_least: bool = False
 
 
@@ -63,7 +62,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def series_piece(body: bytes, table: Table) -> bytes:
-    """One document's part of a series, in the document's own order."""
+    """Return one document's part of a series, in the document's order, as JSON."""
     document = EstimatesTables.of(body)
     preferred = document.preferred
     own: dict[str, Column] = {name: [] for name in _FIGURES}

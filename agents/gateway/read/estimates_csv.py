@@ -1,12 +1,15 @@
-"""Published estimates as a table, for spreadsheets and data frames.
+"""Encode published estimates as CSV, for spreadsheets and data frames.
 
-A row for each cell of an epoch, or for each query. `share`, `low`, `high` and `variance` are those
-of the group that the publication says to read (`preferred`). ⋆ is an empty field, since no query
-and no URL is empty; so is a number that does not exist. Of a disputed record `blend` is one group's
-value, with an interval that spans both groups'. `filtered` is what all publications together say of
-the same window, the others are the epoch's own. Rows that have `filtered` alone are marked
-`unlisted` (`estimates_tables`). `at_least` marks queries whose true share is at least the figure,
-because results that are not known are not in it.
+One row per cell of an epoch, or per query.
+
+- `share`, `low`, `high` and `variance` are those of the group that the publication prefers
+  (`preferred`).
+- ⋆ is an empty field, since no query or URL is empty; so is a number that does not exist.
+- `blend` of a disputed record is one group's value, with an interval that spans both groups'.
+- `filtered` estimates the same window from all publications together; the other groups are the
+  epoch's own. Rows that have only `filtered` are marked `unlisted` (`estimates_tables`).
+- `at_least` marks queries whose figure is a lower bound, because it excludes results that are not
+  known.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
 
 
 def csv_head(table: Table) -> bytes:
-    """The line that names the columns."""
+    """Return the line that names the columns."""
     return ",".join(COLUMNS[table]).encode() + b"\r\n"
 
 
@@ -50,7 +53,7 @@ def _shown(value: object) -> object:
 
 
 def csv_table(body: bytes, table: Table) -> bytes:
-    """The line of names, and one for each cell, or query, of a document, in its own order."""
+    """Return the header and one line per cell, or query, of a document, in its order."""
     document = EstimatesTables.of(body)
     text = io.StringIO(csv_head(table).decode(), newline="")
     text.seek(0, io.SEEK_END)

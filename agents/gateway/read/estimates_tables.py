@@ -1,9 +1,8 @@
-"""A published document as tables, of records and of queries: what CSV and series are made of.
+"""Decode a published document into tables of records and of queries, for CSV and series.
 
-The rows of a document come first, in its own order. Behind them come rows that have `filtered`
-alone, marked `unlisted`: records that are known, but that no one was asked about in this epoch, and
-queries that have no other record. Nothing is computed here: a query's figure is the one that was
-published.
+The rows of a document come first, in its order. After them come rows that have only `filtered`,
+marked `unlisted`: records known from other epochs that are not on this epoch's list, and queries
+that have no other record. All figures are the published ones; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ Entry = dict[str, Any]
 
 
 class _Filtered(msgspec.Struct):
-    """What tables take of a document's `filtered`."""
+    """The part of a document's `filtered` that tables use."""
 
     unlisted: list[msgspec.Raw]
     unlisted_queries: list[msgspec.Raw]
 
 
 class EstimatesTables(msgspec.Struct):
-    """What tables take of a document; its entries are decoded one by one.
+    """The part of a document that tables use; its entries are decoded one by one.
 
-    Decoding keeps the interpreter's lock, and a gateway answers no one meanwhile.
+    Decoding holds the interpreter's lock, during which the gateway serves no request.
     """
 
     epoch: int
@@ -46,16 +45,16 @@ class EstimatesTables(msgspec.Struct):
 
     @staticmethod
     def of(body: bytes) -> EstimatesTables:
-        """The document's head, with its entries as bytes."""
+        """Decode a document's fields, leaving its entries as bytes."""
         return _decode_document(body)
 
     @property
     def preferred(self) -> str:
-        """The group that the publication says to read."""
+        """The group that the publication prefers."""
         return "blend" if self.agreement is None else str(self.agreement["prefer"])
 
     def rows(self, table: Table) -> tuple[list[Entry], list[Entry]]:
-        """A table's listed rows, and those that have a filtered figure alone."""
+        """Return a table's listed rows, and the rows that have only a filtered figure."""
         listed = [_decode_entry(raw) for raw in getattr(self, table)]
         if self.filtered is None:
             return listed, []

@@ -1,6 +1,6 @@
-"""GET: head lists, estimates, click graphs, epochs, health, and the API's own description.
+"""Handlers of GET requests: head lists, estimates, click graphs, epochs, and the API description.
 
-Promises: published bytes and states only, so anyone may read them and any cache may keep them.
+Promises: responses contain only published bytes and states: anyone may read and cache them.
 """
 
 from __future__ import annotations
@@ -45,25 +45,24 @@ from blendstream.streams.wire.schemas import schema
 __all__ = ["Reading"]
 
 _DEFAULT_PAGE, _DEFAULT_SERIES, _LARGEST_PAGE = 10, 30, 100
-#: A page ends early rather than grow beyond this.
+#: A page ends before it exceeds this size, but has at least one document.
 _PAGE_BYTES = 8 * 1024 * 1024
-#: Tables made from documents: each is made once and served to all its readers, for as long as this
-#: many bytes were not asked for since. One of 500 records takes 15 ms to make; they are those of
-#: some 270 such epochs.
+#: Limit of the least-recently-used cache of tables, shared by all readers. A table of 500 records
+#: takes 15 ms to build; the limit holds about 270 epochs of that size.
 _KEPT_TABLE_BYTES = 64 * 1024 * 1024
 _CSV_TYPE = b"text/csv; charset=utf-8; header=present"
 _NO_SUCH_PAGE = problem(
     400,
-    f"before must be a whole number from 0 to {MAX_EPOCH}, limit one from 1 to {_LARGEST_PAGE}",
+    f"before must be an integer from 0 to {MAX_EPOCH}, limit one from 1 to {_LARGEST_PAGE}",
 )
 _NO_SUCH_TABLE = problem(400, f"table must be one of {', '.join(TABLES)}")
 _Made = Literal["csv", "series"]
-#: States change by the minute at most; a stampede of devices should not ask each second.
+#: States change once a minute at most, so caches may absorb many devices that poll.
 _FOR_SECONDS = b"public, max-age=5"
 
 
 class Reading:
-    """The handlers of every GET address but health."""
+    """The handlers of all GET endpoints except health."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class Reading:
         *,
         description: Callable[[], dict[str, Any]],
     ) -> None:
-        """`description` makes the API's own description, once it is asked for."""
+        """Take the publications; `description` builds the API's description on first use."""
         self._publications = publications
         self._description = functools.cache(lambda: _described(description()))
         self._wall_clock = wall_clock
@@ -87,7 +86,7 @@ class Reading:
         found = None if current is None else self._publications.head_lists.get(current)
         if found is None:
             return problem(
-                404, "no head list can be reported on yet; see /v1/epochs and ask again later"
+                404, "no head list accepts reports yet; see /v1/epochs and try again later"
             )
         return _served(request, found, FOR_A_MINUTE)
 
@@ -95,21 +94,21 @@ class Reading:
         published, wanted = self._publications, request.path_params["id"]
         found = published.head_lists.get(wanted)
         if found is None:
-            # Another gateway may have named one that this one has not read yet.
+            # Another gateway may have served an id that this one has not read yet.
             if not await published.read_to_end():
                 return problem(
                     503,
-                    "the release log could not be read to its end, so it is not known whether "
-                    "there is such a head list; ask again later",
+                    "the release log could not be read to its end, so this head list may exist; "
+                    "try again later",
                     retry_after_s=1,
                 )
             found = published.head_lists.get(wanted)
         if found is None:
-            return problem(404, "no head list of this id is kept; fetch the current one")
+            return problem(404, "this gateway has no head list with this id; fetch the current one")
         return _served(request, found, FOR_EVER)
 
     async def get_latest_estimates(self, request: Request) -> Answer:
-        # A device replaces its copy by this answer: an epoch without results must not blank it.
+        # Devices replace their copy with this document: one without results must not empty it.
         found = newest_with_rows(self._publications.estimates.values())
         if found is None:
             return problem(404, "no epoch with results has been published yet; see /v1/epochs")
@@ -118,19 +117,19 @@ class Reading:
     async def get_epoch_estimates(self, request: Request) -> Answer:
         found = _of_epoch(self._publications.estimates, request)
         if found is None:
-            return problem(404, "no published epoch of this number is kept; see /v1/estimates")
+            return problem(404, "no published epoch has this number here; see /v1/estimates")
         return await self._estimates(request, found, FOR_EVER)
 
     async def get_latest_click_graph(self, request: Request) -> Answer:
         graphs = self._publications.click_graphs
         if not graphs:
-            return problem(404, "no click graph has been published; it is an optional release")
+            return problem(404, "no click graph was published; it is an optional release")
         return _served(request, graphs[max(graphs)], FOR_A_MINUTE)
 
     async def get_click_graph(self, request: Request) -> Answer:
         found = _of_epoch(self._publications.click_graphs, request)
         if found is None:
-            return problem(404, "no click graph of this epoch is kept")
+            return problem(404, "this gateway has no click graph of this epoch")
         return _served(request, found, FOR_EVER)
 
     async def _estimates(
@@ -148,11 +147,11 @@ class Reading:
         return document_answer(request, whole, cache_control=cache_control)
 
     async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> Representation:
-        """The document as a table, or as its part of a series."""
+        """Return the document as a CSV table or its part of a series, cached if possible."""
         name = f"{found.id}-{table}-{kind}"
         if name not in self._tables:
-            # A large one takes a second, and several times the memory of its document: so one at a
-            # time, and in a thread, because others are served meanwhile.
+            # A large table takes a second and several times the memory of its document, so tables
+            # are built one at a time, in a thread, while the gateway serves other requests.
             async with self._making_table:
                 if name not in self._tables:
                     made = await asyncio.to_thread(_make, name, found.body, kind, table)
@@ -249,7 +248,7 @@ class Reading:
         )
 
     def health(self, status: int, reasons: list[str]) -> Answer:
-        """`ready` and, if not, why."""
+        """Return `ready`, with the reasons if it is false."""
         return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
 
     async def get_schema(self, request: Request) -> Answer:
@@ -285,13 +284,13 @@ def _size(form: Representation) -> int:
 
 
 def _page_name(kind: str, page: Sequence[PublishedDocument], following: str | None) -> str:
-    """A name for the bytes that are put together of these documents."""
+    """Return an ETag's text for a page that is assembled from these documents."""
     names = "".join(document.id for document in page)
     return hashlib.sha256(f"{kind} {names} {following}".encode()).hexdigest()
 
 
 def _listed(head: bytes, pieces: Sequence[bytes], following: str | None) -> list[Part]:
-    """A JSON object that ends with a list of these, and with the address of the next page."""
+    """Return the parts of a JSON object that ends with a list and the next page's path."""
     listed: list[Part] = [head]
     for place, piece in enumerate(pieces):
         listed += (b"," if place else b"", piece)
@@ -304,7 +303,7 @@ def _table_asked(request: Request, default: Table = TABLES[0]) -> Table | None:
 
 
 def _following(request: Request, before: int, limit: int) -> str:
-    """The address of the next page, in the form and table of this one."""
+    """Return the next page's path, for the same format and table."""
     asked = request.query_params
     kept = {name: asked[name] for name in ("format", "table") if name in asked}
     path = request.scope["path"]
@@ -319,7 +318,7 @@ def _served(request: Request, found: PublishedDocument, cache_control: bytes) ->
 def _of_epoch(
     documents: dict[int, PublishedDocument], request: Request
 ) -> PublishedDocument | None:
-    # `isdecimal` takes digits of every script; int() would too, and one epoch has one address.
+    # ASCII digits without leading zeros only: each epoch has one URL.
     text = request.path_params["epoch"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 16):
         return None

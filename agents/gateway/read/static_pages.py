@@ -1,11 +1,11 @@
-"""Pages for people: every file under `pages/`, the results page and the API's description.
+"""Serve the results page and the API documentation: every file under `pages/`, from memory.
 
-The folder `agents/gateway/pages/` is served as it is, from memory: `pages/index.html` at `/`,
-`pages/docs/index.html` at `/docs`, `pages/results.css` at `/results.css`.
+`pages/index.html` is at `/`, `pages/docs/index.html` at `/docs`, `pages/results.css` at
+`/results.css`.
 
-Promises: everything comes from this host, and browsers may load nothing from elsewhere.
-All gateways give a file the same ETag, and each compresses it once. Starlette's `StaticFiles` does
-neither (docs/decisions/0075-starlette-for-routing.md).
+Promises: browsers load everything from this host and nothing from elsewhere. A file has the same
+ETag at all gateways, and each gateway compresses it once; Starlette's `StaticFiles` does neither
+(docs/decisions/0075-starlette-for-routing.md).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GUARDS = [
 
 
 class StaticPages:
-    """Called with a request: the page at its path, or Starlette's 404."""
+    """Handler that returns the page at a request's path, or raises Starlette's 404."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         """Read every file once; a changed file is served after a restart."""

@@ -1,4 +1,4 @@
-"""What a gateway knows and holds: publications, what may be sent now, verdicts, frames to fill."""
+"""A gateway's state: publications, open submission targets, verdicts, frames being filled."""
 
 __all__ = [
     "frame_writer",

@@ -1,6 +1,6 @@
-"""The gateway's Prometheus metrics, declared once.
+"""The gateway's Prometheus metrics.
 
-What is counted on the path of every request is plain numbers, collected when they are asked for.
+Hot-path counters are plain integers; `collect` exports them on each scrape.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ GATEWAY_BUFFERED_BYTES = _meters.gauge(
 )
 GATEWAY_STALLED_PARTITIONS = _meters.gauge(
     "blender_gateway_stalled_partitions",
-    "Partitions with an overdue acknowledgement; their entries are answered 503.",
+    "Partitions with an overdue acknowledgement; the gateway responds with 503 to their entries.",
 )
-GATEWAY_IN_FLIGHT = _meters.gauge("blender_gateway_requests_in_flight", "Requests being answered.")
+GATEWAY_IN_FLIGHT = _meters.gauge("blender_gateway_requests_in_flight", "Requests in flight.")
 GATEWAY_LOOP_LAG = _meters.histogram(
     "blender_gateway_loop_lag_seconds",
-    "How late a timer rang that is set twenty times a second: no request was served meanwhile.",
+    "Delay of a timer that fires 20 times per second: no request was served during the delay.",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 GATEWAY_CLOCK_SKEW_SECONDS = _meters.gauge(
     "blender_gateway_clock_skew_seconds",
-    "How far this clock is ahead of the brokers' at least; below 0 when it is behind.",
+    "Lower bound on this clock's offset to the brokers'; positive when this clock is ahead.",
 )
 GATEWAY_CLOCK_SKEW_LIMIT = _meters.gauge(
     "blender_gateway_clock_skew_limit_seconds",
@@ -80,13 +80,13 @@ GATEWAY_CLOCK_SKEW_LIMIT = _meters.gauge(
 )
 GATEWAY_TOKENS_STALE = _meters.gauge(
     "blender_gateway_tokens_stale",
-    "1 while the token file cannot be read and the tokens read before are used.",
+    "1 while the token file cannot be read and the gateway uses the tokens it read before.",
 )
 GATEWAY_READY = _meters.gauge("blender_gateway_ready", "1 while submissions are accepted.")
 
 
 class RouteTotals:
-    """Requests to one route. Plain numbers: a gateway counts on the path of every request."""
+    """Counts of one route's requests, by status and by duration."""
 
     __slots__ = ("_by_status", "_seconds", "_slots")
 
@@ -96,50 +96,53 @@ class RouteTotals:
         self._seconds = 0.0
 
     def answered(self, status: int, seconds: float) -> None:
+        """Count one response."""
         self._by_status[status] = self._by_status.get(status, 0) + 1
         self._slots[bisect_left(_SECONDS, seconds)] += 1
         self._seconds += seconds
 
     def statuses(self) -> Mapping[int, int]:
+        """Return the number of responses by status."""
         return self._by_status
 
     def histogram(self) -> tuple[list[tuple[str, float]], float]:
-        """Cumulative buckets by upper bound, and the sum."""
+        """Return cumulative buckets by upper bound, and the sum of seconds."""
         bounds = [*(str(float(bound)) for bound in _SECONDS), "+Inf"]
         return list(zip(bounds, accumulate(self._slots), strict=True)), self._seconds
 
 
 class GatewayTotals(Collector):
-    """What a gateway answered, by route and status, and its verdicts on entries."""
+    """Collector of a gateway's responses, by route and status, and of its verdicts on entries."""
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str], RouteTotals] = {}
         self._verdicts: dict[InputStream, dict[str, int]] = {}
 
     def route(self, method: str, path: str, statuses: Iterable[int] = ()) -> RouteTotals:
-        """Where requests to one route are counted; the statuses it is known to answer are 0.
+        """Return the totals of one route, with `statuses` and 500 set to zero.
 
-        Any route may fail, and its first 500 must show as a rise.
+        Every route may fail, and its first 500 must appear as an increase.
         """
         return self._routes.setdefault((method, path), RouteTotals((*statuses, 500)))
 
     def verdicts(self, stem: InputStream, names: Iterable[str]) -> dict[str, int]:
-        """Where the gateway counts its verdicts on one kind of entry; all begin at zero."""
+        """Return the counts of verdicts on one kind of entry, all of them zero at first."""
         return self._verdicts.setdefault(stem, dict.fromkeys(names, 0))
 
     def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of all routes and verdicts; called by each scrape."""
         requests = CounterMetricFamily(
             "blender_gateway_requests",
-            "HTTP requests answered.",
+            "HTTP responses, by status.",
             labels=["method", "path", "status"],
         )
         seconds = HistogramMetricFamily(
             "blender_gateway_request_seconds",
-            "From a request's head to its answer, acknowledgement by Kafka included.",
+            "From a request's headers to its response, acknowledgement by Kafka included.",
             labels=["method", "path"],
         )
         entries = CounterMetricFamily(
-            "blender_gateway_entries", "Entries judged, by verdict.", labels=["stem", "verdict"]
+            "blender_gateway_entries", "Entries submitted, by verdict.", labels=["stem", "verdict"]
         )
         for (method, path), totals in self._routes.items():
             for status, answered in sorted(totals.statuses().items()):
@@ -147,8 +150,8 @@ class GatewayTotals(Collector):
             buckets, total = totals.histogram()
             seconds.add_metric([method, path], buckets, total)
         for stem, by_verdict in self._verdicts.items():
-            for verdict, judged in by_verdict.items():
-                entries.add_metric([stem, verdict], judged)
+            for verdict, count in by_verdict.items():
+                entries.add_metric([stem, verdict], count)
         yield from (requests, seconds, entries)
 
 
@@ -159,7 +162,7 @@ _ACCEPTED = "accepted"
 
 
 class EntryMeter:
-    """Entries of one kind by verdict."""
+    """Counts verdicts on entries of one kind."""
 
     __slots__ = ("_totals",)
 
@@ -167,6 +170,7 @@ class EntryMeter:
         self._totals = GATEWAY_TOTALS.verdicts(stem, [_ACCEPTED, *Reason])
 
     def judged(self, verdicts: Sequence[Verdict]) -> None:
+        """Count the verdicts of one request."""
         totals = self._totals
         accepted = verdicts.count(ACCEPTED)
         totals[_ACCEPTED] += accepted
@@ -176,7 +180,7 @@ class EntryMeter:
                     totals[verdict.reason] += 1
 
 
-#: Addresses that are none of the API's: their paths, which callers invent, are not labels.
+#: Requests outside the API: callers choose their paths, so these are not used as labels.
 OTHER_ROUTES = GATEWAY_TOTALS.route("any", "other", (200, 404))
 CLIENT_REPORTS = EntryMeter(InputStream.CLIENT_REPORTS)
 OPTIN_RECORDS = EntryMeter(InputStream.OPTIN_RECORDS)

@@ -1,8 +1,8 @@
-"""What the service has published, as this gateway last read it, ready to be served.
+"""The gateway's copy of the publications, ready to be served.
 
 Promises: documents are served byte for byte as they were released; each is compressed once, not
-once for each reader. Nothing here is a function of unpublished data: states, times, documents.
-Assumes: the reader (`agents.gateway.state.release_follower`) replaces fields whole, on the event
+once per reader. States, times and documents: nothing here is a function of unpublished data.
+Assumes: the reader (`agents.gateway.state.release_follower`) replaces whole fields, on the event
 loop.
 """
 
@@ -20,9 +20,9 @@ __all__ = ["Publications", "PublishedDocument", "newest_with_rows"]
 
 
 class PublishedDocument:
-    """One published document: its bytes, its compressed bytes and its name.
+    """One published document: its id, its bytes, and these as gzip.
 
-    `empty` marks the publication of an epoch without results.
+    `empty` is true for the publication of an epoch without results.
     """
 
     __slots__ = ("body", "empty", "epoch", "id", "packed")
@@ -47,24 +47,24 @@ async def _nothing_to_read() -> bool:
 
 @dataclass(slots=True)
 class Publications:
-    """Everything the public API shows and judges by."""
+    """Everything from the release log that the API serves or validates submissions with."""
 
     epochs: dict[int, EpochView] = field(default_factory=dict)
     head_lists: dict[str, PublishedDocument] = field(default_factory=dict)
     current_head_list: str | None = None
     estimates: dict[int, PublishedDocument] = field(default_factory=dict)
     click_graphs: dict[int, PublishedDocument] = field(default_factory=dict)
-    #: Head lists whose time for reports has ended; a report on one of them is late, not unknown.
+    #: Head lists that accept no more reports; a report on one of them is late, not unknown.
     past_head_lists: frozenset[str] = frozenset()
     report_targets: dict[str, ReportTarget] = field(default_factory=dict)
     optin_targets: OptinTargets = field(default_factory=OptinTargets)
     last_pause: PauseNotice | None = None
-    #: Reads the release log to the end it has now; False when that did not succeed in time. Only
-    #: afterwards is a head list unknown.
+    #: Reads the release log to its current end; False if that did not succeed in time. A head list
+    #: is unknown only after a success.
     read_to_end: Callable[[], Awaitable[bool]] = _nothing_to_read
 
     def collecting(self, now_s: float) -> EpochView | None:
-        """The epoch whose window holds this moment."""
+        """Return the epoch that collects records at this time, if one does."""
         for view in self.epochs.values():
             in_window = view.window_start_s <= now_s < view.window_end_s
             if in_window and view.state == "collecting":
@@ -72,6 +72,6 @@ class Publications:
         return None
 
     def paused(self, now_s: float) -> PauseNotice | None:
-        """The pause that is in force now, if one is."""
+        """Return the pause in force at this time, if one is."""
         pause = self.last_pause
         return pause if pause is not None and pause.holds_at(now_s * 1000) else None

@@ -1,14 +1,14 @@
-"""Follows the release log and keeps the gateway's copy of what was published.
+"""Follow the release log and update the gateway's copy of the publications.
 
-    releases (Kafka) ──▶ entries ──▶ epochs, head lists, pause ──▶ targets to judge by
+    releases (Kafka) ──▶ entries ──▶ epochs, head lists, pause ──▶ targets to validate with
                      └─▶ parts ────▶ documents ────────────────▶ bytes to serve
 
-Promises: committed entries only, in the log's order (`streams.releases.reader`), documents whole
-and checked against their hash. `read_to_end` returns True only after the log was read to the
-furthest end that any broker reported when asked, so that what is unknown then is unknown to
-everyone: a broker that was cut off from its peers reports an old end. While Kafka is away the last
-copy stays in place. Entries go to the topics that their epoch was opened with, which are counted,
-even if our own settings name others.
+Promises: only committed entries are used, in the log's order (`streams.releases.reader`), and only
+whole documents that match their hash. An isolated broker reports an old end, so `read_to_end` with
+`furthest` returns True only after reading to the highest end that any broker reported: a head list
+still unknown then does not exist. While Kafka is unavailable the last copy stays in use. Entries
+go to the topics that their epoch was opened with, because the workers count those, even if this
+gateway's settings name others.
 Assumes: the log was written by this project's jobs (`streams.releases`).
 """
 
@@ -52,32 +52,32 @@ __all__ = ["ReleaseFold", "ReleaseFollower"]
 
 log = logging.getLogger(__name__)
 
-#: Reports that arrive after the seal are late, which the target says by its times.
+#: Sealed lists included: reports after the seal get the verdict late, by their target's times.
 _REPORTABLE = (Stage.REPORTING, Stage.REPORTS_SEALED)
 _AGAIN_AFTER_S = 1.0
 
 
 @dataclass(eq=False)
 class ReleaseFold:
-    """Turns a log state and its documents into `Publications`. Pure: no Kafka, no clock."""
+    """Builds `Publications` from the log state and its documents. Pure: no Kafka, no clock."""
 
     publications: Publications
     keys: KeyRing
     topics: Topics
     history_epochs: int
-    #: Whether this gateway has a hook that admits reports.
+    #: True if this gateway has a hook that admits reports.
     admission: bool = False
     _parts: dict[str, list[bytes]] = field(default_factory=dict)
 
     def take(self, log_state: ReleaseLogState, record: LogRecord) -> None:
-        """Keep the documents of one record, which the log state has just folded."""
+        """Store the documents of one record, which `log_state` has just folded."""
         key, value = record.key, record.value
         if key is None or value is None:
             return
         if key.startswith(entries.PART_PREFIX):
             _, document_id, number = key.decode().split(" ")
-            # Jobs write side by side, so parts of several documents may be under way at once. One
-            # whose first part lies before our start stays unknown.
+            # Jobs write concurrently, so parts of several documents may interleave. A document is
+            # ignored if its first part precedes our start.
             if number == "0":
                 self._parts[document_id] = []
             if document_id in self._parts:
@@ -93,10 +93,10 @@ class ReleaseFold:
     def _take_document(
         self, state: EpochState, reference: DocumentReference, parts: list[bytes]
     ) -> None:
-        """Keep a document if the log state holds it as a release of its epoch.
+        """Store a document if the log state has it as a release of its epoch.
 
-        A job may commit after its epoch was given up, or a click graph after the head list: the
-        log state skips that, no job writes it to its topic, and it must not be seen here either.
+        A job may commit a release after its epoch was abandoned, or a click graph after the head
+        list. The log state ignores it and no job publishes it, so the gateway must not serve it.
         """
         published, epoch, kept = self.publications, state.epoch, self.history_epochs
         if state.head_list is not None and reference.id == state.head_list.head_list.id:
@@ -108,7 +108,7 @@ class ReleaseFold:
             _keep(published.click_graphs, epoch, epoch, reference, parts, kept)
 
     def publish(self, log_state: ReleaseLogState) -> None:
-        """Make what was taken in visible to the handlers, all at once."""
+        """Make the records taken so far visible to the handlers, all in one step."""
         published = self.publications
         published.epochs = {
             number: EpochView.of(state) for number, state in log_state.epochs.items()
@@ -124,10 +124,10 @@ class ReleaseFold:
     def _current_head_list(
         self, log_state: ReleaseLogState, reporting: list[EpochState]
     ) -> str | None:
-        """The newest list that is reported on; when there is none, the newest whose time has ended.
+        """Return the newest list that accepts reports, or else the newest that no longer does.
 
-        Not one whose epoch ended before that (given up, or nothing listed): a device would take it
-        for open and spend its budget on a report that is refused.
+        A list whose epoch ended early (abandoned, or nothing listed) is skipped: its stated time
+        for reports may not have passed, so a device would spend budget on a refused report.
         """
         newest = max(reporting, key=lambda s: s.epoch, default=None)
         if newest is not None and newest.head_list is not None:
@@ -143,7 +143,7 @@ class ReleaseFold:
         return max(past, key=lambda document: document.epoch).id if past else None
 
     def _report_targets(self, reporting: list[EpochState]) -> dict[str, ReportTarget]:
-        """Targets are kept as they are: frames being filled are found by them."""
+        """Return a target per head list; existing targets are reused, as keys of open frames."""
         targets = {}
         for state in reporting:
             released, late_from_ms = state.head_list, state.late_from_ms(InputStream.CLIENT_REPORTS)
@@ -177,7 +177,7 @@ class ReleaseFold:
             cohorts = parameters.charge.cohorts_of("optin")
             if cohorts > 1 and plan.cohort_id and plan.cohort_id not in self.keys:
                 raise LookupError(
-                    f"epoch {state.epoch} has its cohorts by master secret {plan.cohort_id!r}, "
+                    f"epoch {state.epoch} assigns cohorts by master secret {plan.cohort_id!r}, "
                     "which this process does not have; add it to the settings and start again"
                 )
             late_from_ms = state.late_from_ms(InputStream.OPTIN_RECORDS)
@@ -219,9 +219,9 @@ def _keep(
     *,
     empty: bool = False,
 ) -> None:
-    """Add a document, unless one of its name was released before: the first counts.
+    """Add a document unless one of its name exists: the first release counts.
 
-    Of more than `kept` documents the oldest is removed, but never the newest that has rows.
+    Of more than `kept` documents, remove the oldest, but never the newest that has rows.
     """
     if name not in documents:
         body = join(reference, parts)
@@ -233,7 +233,7 @@ def _keep(
 
 
 class ReleaseFollower:
-    """The background task that follows the log."""
+    """Background task that follows the release log."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class ReleaseFollower:
         patience_s: float,
         since_s: float = 0.0,
     ) -> None:
-        """Reading begins with what was appended at `since_s`: the log's age costs nothing."""
+        """Start reading at entries appended at `since_s`, so the log's age costs nothing."""
         since_ms = round(since_s * 1000)
         self._log = LogFollower(settings, kafka, topic, since_ms=since_ms, listener=fold)
         self._patience_s = patience_s
@@ -256,7 +256,7 @@ class ReleaseFollower:
         fold.publications.read_to_end = partial(self.read_to_end, furthest=True)
 
     async def run(self) -> None:
-        """For ever: follow the log, and begin again where it stopped when Kafka was away."""
+        """Follow the log until cancelled or `failure` is set; resume after outages of Kafka."""
         try:
             while self.failure is None:
                 await self._follow()
@@ -270,11 +270,11 @@ class ReleaseFollower:
             log.warning("release_log_interrupted", exc_info=error)
             await asyncio.sleep(_AGAIN_AFTER_S)
         except (StoreMismatch, LookupError, ValueError) as error:
-            # Going on would serve half of what was published.
+            # Continuing would serve some publications without the others.
             self.failure = str(error)
             log.error("release_log_refused", exc_info=error)
         except Exception as error:
-            # A task that ends unseen would leave the gateway ready, with what it last read.
+            # If this task ended silently, the gateway would stay ready with an old copy.
             self.failure = (
                 "the release log is no longer read, because of an error in the gateway "
                 f"({type(error).__name__}); see its log, and restart it"
@@ -282,11 +282,11 @@ class ReleaseFollower:
             log.error("release_log_failed", exc_info=error)
 
     async def read_to_end(self, *, furthest: bool = False) -> bool:
-        """Whether the log was read to the end it has now, within the patience for it.
+        """Return True if the log was read to its current end in time.
 
-        `furthest`: the end that the best informed broker reports, not just any; that costs more.
-        Those who ask while a check is waiting for its turn share it: it asks for the end after
-        they did. So strangers who invent head-list ids cost one question at a time.
+        `furthest`: to the highest end that any broker reports, which costs more requests. Callers
+        share a check that has not started yet, so submissions with invented head-list ids cause
+        one check at a time.
         """
         check = self._next_check.get(furthest)
         if check is None:
@@ -304,7 +304,7 @@ class ReleaseFollower:
                     await self._log.reached(end)
             except (StoreUnavailable, TimeoutError):
                 if end is not None:
-                    # There is more than its broker shows: another consumer may find another broker.
+                    # The consumer's broker may lag behind: a new consumer may use another one.
                     await self._log.reopen()
                 return False
             return True

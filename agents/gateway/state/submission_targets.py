@@ -1,7 +1,7 @@
-"""What may be sent now: the epochs that take records, and the head lists that take reports.
+"""Targets of submissions: the epochs that accept records and the head lists that accept reports.
 
-Each has its times, its epoch's keys and the frames that its entries go into. The release log says
-which there are (`agents.gateway.state.release_follower`); `submit/` judges entries by them.
+Each target has its times, its epoch's keys and the kind of frame for its entries. They come from
+the release log (`agents.gateway.state.release_follower`); `submit/` validates entries with them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["OptinTarget", "OptinTargets", "ReportTarget"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptinTarget:
-    """An epoch that opt-in records may be sent for."""
+    """An epoch that accepts opt-in records."""
 
     epoch: int
     keys: EpochKeys
@@ -48,18 +48,18 @@ class OptinTarget:
     window_end_ms: int
     early_before_ms: int
     late_from_ms: int
-    #: Who is in which share, in a budget period; otherwise the workers work it out.
+    #: Assigns subgroups in a budget period; None: the workers assign them per epoch.
     shares: PeriodShares | None = None
 
     def contributor(self, space: str, user_id: bytes) -> bytes:
-        """Who this is, by the rule that the epoch was opened with."""
+        """Return the contributor key of a user, by the rule that the epoch was opened with."""
         identity = account(space, user_id) if self.user_id_spaces else user_id
         if self.shares is not None:
             return self.keys.contributor_in(identity, self.shares.of(user_id))
         return self.keys.contributor_of(identity)
 
     def verdict(self, append_ms: int | None) -> Verdict:
-        """What the counters will say of a record that the broker appended at this moment."""
+        """Return the verdict on a record with this append time; the workers decide likewise."""
         if append_ms is None:
             return NOT_ACKNOWLEDGED
         if append_ms < self.early_before_ms:
@@ -68,27 +68,27 @@ class OptinTarget:
 
 
 class OptinTargets:
-    """The epochs whose records may be on their way, and which of them is now."""
+    """The epochs that accept records, by number."""
 
     def __init__(self, targets: Sequence[OptinTarget] = ()) -> None:
         self._targets = {target.epoch: target for target in targets}
 
     def get(self, epoch: int) -> OptinTarget | None:
-        """The target of this epoch, if there is one."""
+        """Return the target of this epoch, if it has one."""
         return self._targets.get(epoch)
 
     def now(self, now_ms: float) -> OptinTarget | None:
-        """The epoch whose window holds this moment."""
+        """Return the target of the epoch whose window contains this time, if there is one."""
         for target in self._targets.values():
             if target.window_start_ms <= now_ms < target.window_end_ms:
                 return target
         return None
 
     def stated(self, epoch: int, now_ms: float) -> OptinTarget | None:
-        """The epoch an entry states, from its beginning until its grace has ended.
+        """Return the target of the epoch that an entry states, if it accepts records at this time.
 
-        A device whose clock is a little ahead may state an epoch that begins in a moment. This
-        asks our own clock; the broker's has the last word, once it has appended the record.
+        A device whose clock is slightly ahead may state an epoch just before its window begins.
+        This check uses the gateway's clock; the broker's append time decides later.
         """
         target = self._targets.get(epoch)
         if target is None or not (target.early_before_ms <= now_ms < target.late_from_ms):
@@ -115,7 +115,7 @@ _STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I"}
 
 
 class ReportTarget:
-    """A head list that may be reported against: its shape, its times and its epoch's keys."""
+    """A head list that accepts reports: its shape, its times and its epoch's keys."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ReportTarget:
         log_position: int,
         admitted: bool = True,
     ) -> None:
-        """`admitted`: reports on this list pass the hook that its epoch asks for, if any."""
+        """Take the list's fields; `admitted` is false if its epoch needs a hook we do not have."""
         self.admitted = admitted
         self.epoch = epoch
         self.keys = keys
@@ -160,7 +160,7 @@ class ReportTarget:
         )
 
     def verdict(self, append_ms: int | None) -> Verdict:
-        """What the counters will say of a report that the broker appended at this moment."""
+        """Return the verdict on a report with this append time; the workers decide likewise."""
         if append_ms is None:
             return NOT_ACKNOWLEDGED
         return self.late if append_ms >= self.late_from_ms else ACCEPTED

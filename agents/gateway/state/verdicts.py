@@ -1,9 +1,9 @@
-"""Verdicts: what became of each entry, why, and what its sender should do.
+"""Verdicts on entries: accepted, refused or retry, with the reason and advice to the sender.
 
-Promises: accepted means that Kafka acknowledged the entry within the deadline, and that the
-counters will find it in time by the append time it was given; whether it is a duplicate is
-found out when it is counted. A sentence names what must hold and never quotes what was sent.
-While Kafka is waited for, only verdicts and their places are kept: no id, no text and no report.
+Promises: accepted means that Kafka acknowledged the entry within the deadline, with an append time
+by which the workers will count it as in time; only the workers detect duplicates. A detail states
+what must hold and never quotes the entry. While a request waits for Kafka, it stores only verdicts
+and their indexes: no id, text or report.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = [
     "retry",
 ]
 
-#: What one entry takes at most while Kafka takes its time: its place, twice. Verdicts are shared.
+#: Upper bound on the memory of one entry while it waits for Kafka: its index, twice.
 QUEUED_ENTRY_BYTES = 64
 
 
 class Reason(enum.StrEnum):
-    """Why an entry was not accepted; each is a label of a metric and a code for programs."""
+    """Reasons for not accepting an entry; each is a metric's label and a code for programs."""
 
     MALFORMED = "malformed"
     UNKNOWN_HEAD_LIST = "unknown_head_list"
@@ -58,7 +58,7 @@ class Reason(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry's fate: accepted, refused (repeating cannot help) or retry (send it again)."""
+    """The result of one entry: accepted, refused (a retry cannot succeed) or retry."""
 
     status: EntryStatus
     reason: Reason | None = None
@@ -66,10 +66,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to a body that could be read: one verdict for each entry, in the order sent."""
+    """Body of the response to a readable request: one verdict per entry, in the order sent."""
 
     verdicts: list[Verdict]
-    #: The epoch that entries without one were read as: a retry must state it.
+    #: The epoch assigned to entries that state none: a retry must state it.
     epoch: EpochNumber | None = None
 
 
@@ -81,12 +81,12 @@ _ACCEPTED_JSON = _encode(ACCEPTED)
 
 @functools.lru_cache(maxsize=1024)
 def refused(reason: Reason, detail: str) -> Verdict:
-    """A verdict that no repetition changes; those of one sentence are one, as there may be many."""
+    """Return a permanent refusal: a retry cannot succeed. Cached, as many entries share one."""
     return Verdict(EntryStatus.REFUSED, reason, detail)
 
 
 def retry(reason: Reason, detail: str) -> Verdict:
-    """A verdict that asks for the same entry again."""
+    """Return a verdict that asks the sender to send the same entry again."""
     return Verdict(EntryStatus.RETRY, reason, detail)
 
 
@@ -97,28 +97,28 @@ NOT_ACKNOWLEDGED = retry(
 NO_ADMISSION = retry(
     Reason.NO_ADMISSION,
     "reports of this epoch must pass an admission hook, and this gateway has none; send the same "
-    "entry again, another gateway will take it (operator: set gateway.admission and restart)",
+    "entry again, another gateway may accept it (operator: set gateway.admission and restart)",
 )
-BUSY = retry(Reason.BUSY, "too much is waiting to be queued; send the same entry again later")
+BUSY = retry(Reason.BUSY, "too many entries are waiting; send the same entry again later")
 
 
 class Judge(Protocol):
-    """Says what the counters will."""
+    """Decides a queued entry's verdict from the broker's append time."""
 
     def verdict(self, append_ms: int | None) -> Verdict:
-        """Of an entry that the broker appended at this moment; `None`: not known to be in time."""
+        """Return the verdict on an entry with this append time; `None`: not known to be in time."""
 
 
 @dataclass(slots=True)
 class Queued:
-    """Verdicts so far, and which entries' frames are on their way."""
+    """The verdicts of one slice of a request, and the frames that some of them wait for."""
 
     verdicts: list[Verdict]
-    #: When the frame was appended, who judges by it, and its entries' places among the verdicts.
+    #: The frame's append time to come, who decides by it, and the indexes of its entries' verdicts.
     waiting: list[tuple[Delivered, Judge, Iterable[int]]] = field(default_factory=list)
 
     async def settled(self) -> list[Verdict]:
-        """The verdicts, once Kafka has acknowledged or the deadline has passed."""
+        """Return the verdicts, after Kafka acknowledged the frames or the deadline passed."""
         verdicts = self.verdicts
         for delivered, judge, places in self.waiting:
             verdict = judge.verdict(await delivered)
@@ -129,7 +129,7 @@ class Queued:
 
 
 async def all_settled(slices: Sequence[Queued]) -> list[Verdict]:
-    """The verdicts on all slices of a request, one after the other."""
+    """Return the verdicts of all slices of a request, in order."""
     if len(slices) == 1:
         return await slices[0].settled()
     return [verdict for queued in slices for verdict in await queued.settled()]
@@ -150,10 +150,10 @@ def answer_for(
     epoch: int | None = None,
     resumes_s: int | None = None,
 ) -> Answer:
-    """The HTTP answer that sums up `verdicts`.
+    """Return the HTTP response that states `verdicts`.
 
-    202 when any entry was accepted; 503 when none was and some should be sent again; 422 when
-    all were refused, but 200 when all were refused as of another cohort, which is no mistake.
+    202 if any entry was accepted; 503 if none was and some should be sent again; 422 if all were
+    refused; 200 if all were refused as of another cohort, which is not an error.
     """
     if epoch is None and verdicts.count(ACCEPTED) == len(verdicts):
         return ONE_ACCEPTED if len(verdicts) == 1 else _accepted(len(verdicts))

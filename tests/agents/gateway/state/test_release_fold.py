@@ -300,5 +300,5 @@ def test_an_epoch_whose_secret_is_missing_stops_the_reader():
     with pytest.raises(LookupError, match="master secret"):
         log.open_epoch(7)
     log = Log()
-    with pytest.raises(LookupError, match="has its cohorts by master secret 'k0'"):
+    with pytest.raises(LookupError, match="assigns cohorts by master secret 'k0'"):
         log.open_epoch(7, cohorts=4, cohort_id="k0")
