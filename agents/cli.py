@@ -1,8 +1,8 @@
 """The command line: `blendstream SUBCOMMAND`.
 
 A subcommand is a module with `run(arguments) -> int`, `add_arguments(parser)` if it has options,
-and one line in `SUBCOMMANDS`. It is imported only when used, so that none waits for another's
-libraries.
+and one line in `SUBCOMMANDS`. Only the module of the chosen subcommand is imported, so that no
+subcommand waits for another's libraries.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["SUBCOMMANDS", "Subcommand", "build_parser", "main"]
 
 
 class Subcommand(NamedTuple):
-    """What follows `blendstream` on the command line."""
+    """A subcommand's name, its module and its line of help."""
 
     name: str
     module: str
     sentence: str
 
 
-#: In the order a newcomer needs them.
+#: In the order in which a newcomer needs them.
 SUBCOMMANDS = (
     Subcommand(
-        "demo", "blendstream.agents.commands.demo", "see the whole service run on simulated people"
+        "demo", "blendstream.agents.commands.demo", "run the whole service on simulated people"
     ),
     Subcommand(
         "stack", "blendstream.agents.commands.stack", "run a real Kafka and Redis on this machine"
@@ -47,36 +47,38 @@ SUBCOMMANDS = (
     ),
     Subcommand("jobs", "blendstream.agents.commands.jobs", "open, seal and publish epochs"),
     Subcommand(
-        "run", "blendstream.agents.commands.run", "gateway, worker and jobs in one terminal"
+        "run", "blendstream.agents.commands.run", "run gateway, worker and jobs in one terminal"
     ),
     Subcommand(
         "simulate",
         "blendstream.agents.commands.simulate",
-        "send simulated people to a service for trial",
+        "send submissions of simulated people to a trial service",
     ),
     Subcommand(
-        "epochs", "blendstream.agents.commands.epochs", "show the epochs' states; give one up"
+        "epochs", "blendstream.agents.commands.epochs", "show the epochs' states; abandon one"
     ),
-    Subcommand("results", "blendstream.agents.commands.results", "show what was published"),
+    Subcommand("results", "blendstream.agents.commands.results", "show published estimates"),
     Subcommand(
-        "ledger", "blendstream.agents.commands.ledger", "show what the privacy budget was spent on"
+        "ledger", "blendstream.agents.commands.ledger", "show the privacy budget spent and left"
     ),
     Subcommand(
         "verify", "blendstream.agents.commands.verify", "check that log, Redis and topics agree"
     ),
-    Subcommand("rebuild", "blendstream.agents.commands.rebuild", "fill Redis again from Kafka"),
+    Subcommand(
+        "rebuild", "blendstream.agents.commands.rebuild", "rebuild the counts in Redis from Kafka"
+    ),
     Subcommand(
         "doctor",
         "blendstream.agents.commands.doctor",
-        "check the installation; say how to fix what is wrong",
+        "check the installation and print how to fix each problem",
     ),
     Subcommand(
-        "keys", "blendstream.agents.commands.keys", "make a master secret, or see which are set"
+        "keys", "blendstream.agents.commands.keys", "create a master secret, or list the ids set"
     ),
     Subcommand(
         "tokens",
         "blendstream.agents.commands.tokens",
-        "give applications tokens for opt-in records",
+        "manage the applications' tokens for opt-in records",
     ),
     Subcommand(
         "settings",
@@ -86,7 +88,7 @@ SUBCOMMANDS = (
     Subcommand(
         "plan",
         "blendstream.agents.commands.plan",
-        "say what each way of spending privacy would give",
+        "compare the expected accuracy of ways to spend privacy budget",
     ),
     Subcommand(
         "evaluate",
@@ -96,7 +98,7 @@ SUBCOMMANDS = (
     Subcommand(
         "completion",
         "blendstream.agents.commands.completion",
-        "let the shell complete verbs and options",
+        "print a script that completes subcommands and options",
     ),
 )
 
@@ -107,42 +109,42 @@ privacy: opt-in users trust the curator, everyone else randomises on their own d
 
 FIRST_STEPS = """\
 first steps:
-  blendstream demo --epochs 3           see all of it on this machine; nothing is left behind
-  blendstream settings                  what can be set, what is set, and where it came from
-  blendstream plan --epochs 30          what each way of spending people's privacy would give
+  blendstream demo --epochs 3           the whole service on this machine; leaves no files
+  blendstream settings                  every setting, its value and its origin
+  blendstream plan --epochs 30          expected accuracy of ways to spend privacy budget
 
 a service of your own:
-  blendstream keys new 2026-a           a master secret; for all processes (--file FILE)
-  blendstream tokens add my-app         who may send opt-in records; for the gateways (--file FILE)
-  blendstream doctor                    Kafka, Redis, topics, clock: what must be fixed, and how
+  blendstream keys new 2026-a           a master secret, for all processes (--file FILE)
+  blendstream tokens add my-app         a token to send opt-in records, for gateways (--file FILE)
+  blendstream doctor                    check Kafka, Redis, topics, clock; how to fix problems
   blendstream gateway | worker | jobs   the processes, any number of each
   blendstream run                       all three in one terminal, to try: docs/first-service.md
 
-day by day:
-  blendstream epochs --watch            the stage of each epoch, and what it waits for
+in operation:
+  blendstream epochs --watch            the state of each epoch, and what it waits for
   blendstream results --csv             the newest published estimates, as a file
-  blendstream ledger                    what people's privacy was spent on
-  blendstream verify                    log, Redis and topics compared
-  blendstream rebuild                   count again from Kafka, when verify or an alert says so
+  blendstream ledger                    the privacy budget spent and left
+  blendstream verify                    compare log, Redis and topics
+  blendstream rebuild                   count again from Kafka, if verify or an alert asks for it
 
-  blendstream VERB --help               what one verb does and takes
-  eval "$(blendstream completion bash)" complete verbs and options in this shell
+  blendstream SUBCOMMAND --help         description and options of a subcommand
+  eval "$(blendstream completion bash)" complete subcommands and options in this shell
 
 Settings come from BLENDSTREAM_... variables and from one TOML file (--settings, or
-BLENDSTREAM_SETTINGS); variables win.
+BLENDSTREAM_SETTINGS); variables override the file.
 """
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
-#: As a shell reports a tool whose reader has gone: 128 and the number of SIGPIPE.
+#: The status that a shell reports for a process killed by SIGPIPE: 128 + 13.
 UNREAD = 141
 
 
-class _VerbParser(argparse.ArgumentParser):
-    """Accepts --settings after the verb too; argparse makes a verb's actions of the same class."""
+class _SubcommandParser(argparse.ArgumentParser):
+    """Parser of a subcommand and of its actions; accepts --settings there too."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # No default: it would undo what was given before the verb.
+        # No default: it would override a --settings given before the subcommand.
         _add_settings(self, default=argparse.SUPPRESS)
 
 
@@ -153,7 +155,7 @@ def _add_settings(parser: argparse.ArgumentParser, default: str | None) -> None:
 
 
 def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The command line's grammar: whole, or whole only for the verbs among `words`."""
+    """Return the parser; with `words`, only subcommands among them get their options."""
     parser = argparse.ArgumentParser(
         prog="blendstream",
         description=ABOUT,
@@ -165,16 +167,16 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     _add_settings(parser, default=None)
     subparsers = parser.add_subparsers(
-        dest="verb", metavar="VERB", title="verbs", parser_class=_VerbParser
+        dest="subcommand", metavar="SUBCOMMAND", title="subcommands", parser_class=_SubcommandParser
     )
-    for verb in SUBCOMMANDS:
+    for subcommand in SUBCOMMANDS:
         subparser = subparsers.add_parser(
-            verb.name,
-            help=verb.sentence,
+            subcommand.name,
+            help=subcommand.sentence,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if words is None or verb.name in words:
-            chosen = importlib.import_module(verb.module)
+        if words is None or subcommand.name in words:
+            chosen = importlib.import_module(subcommand.module)
             subparser.description = chosen.__doc__
             if hasattr(chosen, "add_arguments"):
                 chosen.add_arguments(subparser)
@@ -182,14 +184,14 @@ def build_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; return the process's exit code."""
+    """Run one subcommand; return the process's exit code."""
     try:
         try:
             return _run(sys.argv[1:] if argv is None else list(argv))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # A broken connection to a server has the same name; that is an error like any other.
+        # A broken connection to a server raises this error too, and that must not be silenced.
         if not drop_unread_output():
             raise
         return UNREAD
@@ -199,21 +201,21 @@ def _run(words: Sequence[str]) -> int:
     try:
         parser = build_parser(words)
         arguments = parser.parse_args(words)
-        if arguments.verb is None:
+        if arguments.subcommand is None:
             parser.print_help()
             return MISUSED
         module = importlib.import_module(
-            next(v.module for v in SUBCOMMANDS if v.name == arguments.verb)
+            next(s.module for s in SUBCOMMANDS if s.name == arguments.subcommand)
         )
         status: int = module.run(arguments)
     except BlenderError as error:
         print(f"blendstream: {error}", file=sys.stderr)
         return FAILED
     except ModuleNotFoundError as error:
-        # The image leaves the evaluation out.
+        # The container image does not contain the evaluation.
         extra = "eval" if (error.name or "").startswith("blendstream.evaluation") else "server"
         print(
-            f"blendstream: this verb needs the server's libraries, and {error.name} is not "
+            f"blendstream: this subcommand needs the server's libraries, and {error.name} is not "
             f"installed. Run: pip install 'blendstream[{extra}]'",
             file=sys.stderr,
         )

@@ -1,1 +1,1 @@
-"""One module for each verb of `blendstream`: `run(arguments)`, and its options."""
+"""The subcommands of `blendstream`: one module each, with `run(arguments)` and its options."""

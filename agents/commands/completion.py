@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print the script."""
     from blendstream.agents.cli import build_parser  # noqa: PLC0415 - which imports this module by name
 
     print(shtab.complete(build_parser(), shell=arguments.shell))

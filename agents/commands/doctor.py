@@ -1,10 +1,10 @@
-"""Check settings, Kafka, topics, the release log, Redis, clock, tokens; say how to fix each.
+"""Check settings, Kafka, topics, the release log, Redis, clock and tokens; print how to fix each.
 
-Exits with 1 when something must be fixed. Leaves everything as it was: to compare clocks it writes
-a byte to the clock topic, or before the first start to a topic of its own, which it deletes again.
-With --wait-s it may be run while Kafka and Redis are still starting.
+Exits with 1 if something must be fixed. Changes nothing, except that it compares clocks by writing
+a byte to the clock topic, or, before the first start, to a topic that it creates and deletes.
+With --wait-s it can run while Kafka and Redis are still starting.
 
-With --edge it checks an edge from outside instead. That needs no settings and counts nothing.
+With --edge it instead checks an edge from outside. That needs no settings and submits no entry.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ _MARKS = {"ok": "  ok    ", "note": "  note  ", "fix": "  FIX   "}
 
 
 class _Report:
-    """Prints each finding as it is made; with `as_json` all of them at the end."""
+    """Prints each finding immediately; with `as_json` all of them at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._findings: list[dict[str, str]] = []
 
-    def add(self, grade: str, what: str, found: str) -> None:
-        self._findings.append({"grade": grade, "what": what, "found": found})
+    def add(self, grade: str, subject: str, found: str) -> None:
+        """Add one finding."""
+        self._findings.append({"grade": grade, "what": subject, "found": found})
         if not self._as_json:
-            print(f"{_MARKS[grade]}{what + ':':<13} {found}", flush=True)
+            print(f"{_MARKS[grade]}{subject + ':':<13} {found}", flush=True)
 
     def end(self) -> int:
+        """Print the summary; return the exit code."""
         to_fix = sum(finding["grade"] == "fix" for finding in self._findings)
         if self._as_json:
             print_json({"findings": self._findings, "to_fix": to_fix})
         elif to_fix:
-            print(f"{counted(to_fix, 'thing')} to fix.", file=sys.stderr)
+            print(f"{counted(to_fix, 'problem')} to fix.", file=sys.stderr)
         else:
             print("nothing to fix.")
         return 1 if to_fix else 0
@@ -53,17 +55,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="first wait up to so long until Kafka and Redis answer (default: 0)",
+        help="first wait up to this long until Kafka and Redis respond (default: 0)",
     )
     parser.add_argument(
         "--edge",
         metavar="URL",
-        help="check the edge that devices reach there, and nothing else: TLS and days to expiry, "
-        "limits, deadlines, errors, cache",
+        help="check only the edge at this URL, as a device would: TLS and days to expiry, limits, "
+        "deadlines, errors, cache",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check and print; return 1 if something must be fixed."""
     report = _Report(as_json=arguments.json)
     if arguments.edge:
         asyncio.run(_examine_edge(arguments.edge, report))
@@ -80,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _examine(settings: Settings, report: _Report, wait_s: float) -> None:
-    # Settings first, libraries after.
+    # Imported here, so that wrong settings are reported without waiting for these libraries.
     from blendstream.agents.operations.installation_checks import examine  # noqa: PLC0415
     from blendstream.agents.operations.server_wait import wait_for_servers  # noqa: PLC0415
 

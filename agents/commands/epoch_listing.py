@@ -1,4 +1,4 @@
-"""What `blendstream epochs` shows: recent epochs, what each waits for, and the budget."""
+"""Print the listing of `blendstream epochs`: recent epochs, what each waits for, the budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 async def list_epochs(settings: Settings, *, as_json: bool = False) -> int:
-    """Print them once."""
+    """Print the epochs once."""
     async with connected(settings) as context:
         found = await _overview(context)
     if as_json:
@@ -36,7 +36,7 @@ async def list_epochs(settings: Settings, *, as_json: bool = False) -> int:
 
 
 async def watch_epochs(settings: Settings) -> int:
-    """Print them again whenever something changed, until Ctrl-C; in place on a terminal."""
+    """Print the epochs again at each change, until Ctrl-C; in place on a terminal."""
     shown: Sequence[str] = ()
     async with connected(settings) as context:
         while True:
@@ -87,12 +87,12 @@ def _entry(state: EpochState) -> dict[str, Any]:
 
 
 def _click_graph(state: EpochState) -> str | None:
-    """What happened to the click graph, if the epoch has one."""
+    """Return the state of the epoch's click graph, if it has one."""
     if state.click_graph is not None:
         return f"click graph {_outcome_text(state.click_graph)}"
     if state.parameters.plan.click_graph is None or state.abandoned is not None:
         return None
-    # The head list waits for it, but not for ever.
+    # The head list waits for the click graph only up to a deadline.
     return "click graph due" if state.graph_due else "no click graph: not ready in time"
 
 
@@ -109,7 +109,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
             f"{entry['epoch']:>6}  {entry['stage']:<15} {f'{start} - {end}':<42} {_outcome(entry)}"
         )
     if not found["epochs"]:
-        lines.append("no epoch was opened yet; start `blendstream jobs`")
+        lines.append("no epoch has opened yet; start `blendstream jobs`")
     if found["paused"] is not None:
         resumes = utc_text(found["paused"]["resumes_s"] * 1000)
         lines.append(f"paused until {resumes} UTC: {found['paused']['reason']}")
@@ -119,7 +119,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 
 def outcome_text(state: EpochState) -> str:
-    """What was published of an epoch, or why nothing was."""
+    """Return an epoch's outcome, with the reasons if it is not complete."""
     return _outcome(_entry(state))
 
 

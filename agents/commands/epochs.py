@@ -1,25 +1,27 @@
 """Show the recent epochs and what each waits for; abandon one; or recover a broken release log.
 
     blendstream epochs                           stages, windows, outcomes, the budget
-    blendstream epochs --watch                   the same, again at each change
+    blendstream epochs --watch                   print them again at each change
     blendstream epochs abandon 41 --reason TEXT  release nothing more for epoch 41
     blendstream epochs restored --reason TEXT    after the release log was restored from a copy
     blendstream epochs aborted --offset N        after a hanging transaction was aborted in Kafka
 
-The jobs remove an abandoned epoch's raw data as soon as every epoch before it has ended too, and
-what it cost stays charged. The reason is kept in the release log for ever and shown in the API: it
-must not name a query, a URL or a person.
+The jobs delete an abandoned epoch's raw data as soon as every earlier epoch has ended too; its cost
+stays charged. The release log stores the reason permanently and the API shows it: it must not name
+a query, a URL or a person.
 
-`restored` is for a release log that is older than the service: run it before any jobs process. It
-abandons every epoch that is open, since it may have been released after the copy was made, and
-charges and abandons every epoch that may have been opened since then, by the shortest window that
-is known and through the highest epoch that is published: so no release is drawn twice, no number is
-used twice, and the period's limit holds. Their raw counts are removed from Redis. `--until` says
-when the lost log's last jobs process ended, so that no more is charged than may have been opened.
+`restored` is for a release log restored from an older copy. Run it before any jobs process. It
+- abandons every open epoch, which may have been released after the copy was made;
+- charges and abandons every epoch that may have been opened since the copy, by the shortest known
+  window and up to the highest published epoch;
+- deletes the raw counts of these epochs from Redis.
+So no release is drawn twice, no number is used twice, and the period's limit holds. `--until` is
+when the lost log's last jobs process ended: epochs after it are not charged.
 
-`aborted` is the last step of the runbook's ReleaseLogBlocked: an operator has ended a transaction
-that hung in the release log with Kafka's own kafka-transactions.sh. It abandons every epoch whose
-release was lost with it, since its noise was drawn. Run it before any jobs process.
+`aborted` is the last step of ReleaseLogBlocked in the runbook, after an operator has aborted a
+hanging transaction of the release log with Kafka's kafka-transactions.sh. It abandons every epoch
+whose release was lost with the transaction, because its noise was drawn. Run it before any jobs
+process.
 """
 
 from __future__ import annotations
@@ -51,16 +53,16 @@ from blendstream.streams.settings import Settings, load_settings
 
 __all__ = ["add_arguments", "go_on_with_restored", "run"]
 
-#: The jobs that may be about to release something.
+#: The jobs that may be about to commit a release.
 _RELEASING = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
-#: Epochs of one transaction: more make it larger than need be, fewer need more transactions.
-_AT_ONCE = 50
+#: Epochs per transaction: bounds the size of a transaction.
+_BATCH_EPOCHS = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how to list, and `abandon`, with its epoch and its reason in either order."""
+    """Add the options of listing, and the actions with their options."""
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    how.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     how.add_argument("--watch", action="store_true", help="list again at each change, until Ctrl-C")
     actions = parser.add_subparsers(dest="action", metavar="[ACTION]", title="actions (none: list)")
     abandon = actions.add_parser("abandon", help="release nothing more for one epoch")
@@ -73,10 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     aborted.add_argument(
         "--offset", type=int, required=True, metavar="N",
-        help="where the aborted transaction began, as `doctor` named it",
+        help="offset at which the aborted transaction began, as `doctor` printed it",
     )  # fmt: skip
     for action in (abandon, restored):
-        action.add_argument("--reason", required=True, help="why; kept for ever, shown to everyone")
+        action.add_argument(
+            "--reason", required=True, help="the reason; stored permanently, shown to everyone"
+        )
     restored.add_argument(
         "--until",
         type=_utc_ms,
@@ -86,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """List the epochs, or run one action."""
     settings = load_settings(arguments.settings).settings
     if arguments.action is None:
         if arguments.watch:
@@ -95,8 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(_aborted(settings, arguments.offset))
     if not arguments.reason.strip():
         raise ParameterError(
-            f"this needs a reason that says something: "
-            f"blendstream epochs {arguments.action} ... --reason TEXT"
+            f"the reason must not be empty: blendstream epochs {arguments.action} ... --reason TEXT"
         )
     if len(arguments.reason) > MAX_REASON_CHARACTERS:
         raise ParameterError(
@@ -118,16 +122,16 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
                     "lists"
                 )
             _must_be_open(state)
-            await session.commit([entries.epoch_abandoned(epoch, reason)])
-        # A job that read the log before this entry may be about to commit: it is fenced, starts
-        # again and reads the entry. If it had committed before, the log says so.
+            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+        # A job that read the log before this entry may be about to commit. Fencing makes it start
+        # again and read the entry; if it had committed already, the log now contains the release.
         for kind in _RELEASING:
             log_state = await context.log.fence_and_read(kind)
         state = log_state.epochs[epoch]
         if state.abandoned is None:
             _must_be_open(state)
         before = [s.epoch for s in log_state.unfinished() if s.epoch < epoch]
-    when = "within one pass of the jobs"
+    when = "within one turn of the jobs"
     if before:
         when = f"when the epochs before it ({_listed(before)}) have ended too"
     say(f"epoch {epoch} is abandoned; its raw data is removed {when}")
@@ -137,12 +141,12 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
 def _must_be_open(state: EpochState) -> None:
     if state.stage.over:
         raise ParameterError(
-            f"epoch {state.epoch} is {state.stage.value} already; it cannot be abandoned any more"
+            f"epoch {state.epoch} is already {state.stage.value} and cannot be abandoned"
         )
 
 
 def _utc_ms(text: str) -> int:
-    """A time as people write it; UTC unless it says otherwise."""
+    """Parse an ISO 8601 time; without an offset it is UTC."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -166,7 +170,7 @@ async def _restored(settings: Settings, reason: str, until_ms: int | None) -> in
 
 
 async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | None) -> None:
-    """Abandon what is open; charge and abandon what may have been opened after the copy."""
+    """Abandon open epochs; charge and abandon those that may have opened after the copy."""
     settings, now_ms = context.settings, context.now_ms()
     if until_ms is not None and until_ms > now_ms:
         raise ParameterError(
@@ -177,9 +181,9 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
     async with context.log.fenced_session(Kind.OPERATOR) as session:
         still_open = [state.epoch for state in session.log_state.unfinished()]
         if still_open:
-            await session.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
-        # Read back with the commit, or up to the session's fence record: the state is complete.
-        log_state = session.log_state
+            await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
+        # Complete: read back with the commit, or up to the session's own record.
+        log_state = turn.book
     say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
     published = await published_since(context, log_state)
     lost = lost_epochs(
@@ -187,10 +191,10 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
         now_ms if until_ms is None else until_ms, epochs_ahead=settings.epoch.epochs_ahead,
         published_through=published.through, published_windows_ms=published.windows_ms,
     )  # fmt: skip
-    for start in range(0, len(lost), _AT_ONCE):
-        some = lost[start : start + _AT_ONCE]
-        async with context.log.fenced_session(Kind.OPERATOR) as session:
-            if session.log_state.ledger.last_epoch != some[0].epoch - 1:
+    for start in range(0, len(lost), _BATCH_EPOCHS):
+        some = lost[start : start + _BATCH_EPOCHS]
+        async with context.log.turn(Kind.OPERATOR) as turn:
+            if turn.book.ledger.last_epoch != some[0].epoch - 1:
                 raise ParameterError(
                     "another process opened an epoch; stop all jobs and run this again"
                 )
@@ -206,7 +210,7 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
             )
     charged = [parameters.epoch for parameters in lost]
     say(f"charged and abandoned, as they may have been opened: epochs {_listed(charged)}")
-    # Now, since the jobs may not be started again for a long time.
+    # Deleted here, because the jobs may not start for a long time.
     for stem in InputStream:
         tables = context.tables(stem)
         for partition in range(context.topics.of(stem).partitions):
@@ -218,4 +222,4 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
 def _listed(epochs: Sequence[int]) -> str:
     if len(epochs) <= 8:
         return ", ".join(map(str, epochs)) or "none"
-    return f"{epochs[0]} to {epochs[-1]}, {len(epochs)} in all"
+    return f"{epochs[0]} to {epochs[-1]}, {len(epochs)} in total"

@@ -1,8 +1,9 @@
-"""Serve the HTTP API until SIGTERM or Ctrl-C: submissions in, publications out.
+"""Serve the HTTP API until SIGTERM or Ctrl-C: accept submissions, serve publications.
 
-Run any number behind a balancer; each is stateless. The API describes itself at /docs and
-/openapi.json; /readyz says whether this one takes submissions, and if not, why. /metrics has a
-port of its own, which must not be public. A stop answers what is under way and flushes it.
+Gateways are stateless: run any number behind a load balancer. /docs and /openapi.json describe the
+API; /readyz reports whether this gateway accepts submissions, with the reasons if not. /metrics
+has its own port, which must not be public. A stop completes requests in flight and flushes their
+entries to Kafka.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> NoReturn:
+    """Run the gateway process."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
     run_gateway(settings)

@@ -1,7 +1,8 @@
-"""Open, seal and publish epochs, until stopped; any number of processes, one holds each lease.
+"""Open, seal and publish epochs until stopped; run any number, of which one holds each lease.
 
-Needs Kafka, Redis and a budget limit. Creates missing topics and refuses wrong ones. Serves
-/metrics, /healthz and /readyz on jobs.metrics_port. Ctrl-C or SIGTERM stops it in order.
+Needs Kafka, Redis and a budget limit. Creates missing topics and does not start if a topic has
+wrong settings. Serves /metrics, /healthz and /readyz on jobs.metrics_port. Ctrl-C or SIGTERM stops
+it gracefully.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> NoReturn:
+    """Run the jobs process."""
     settings = load_settings(arguments.settings).settings
     configure_logging(settings.log)
     from blendstream.agents.jobs.jobs_process import run_jobs  # noqa: PLC0415 - settings first

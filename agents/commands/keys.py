@@ -1,9 +1,9 @@
-"""Make a master secret, or see which ones are set.
+"""Create a master secret, or list the ids of those set.
 
-    blendstream keys new 2026-b     prints a line for the master secrets' file, once
+    blendstream keys new 2026-b     print a line for the master secrets' file
     blendstream keys new 2026-b --file FILE
-                                    appends it to that file instead; a new one has mode 600
-    blendstream keys list           the ids that the settings hold, and which one is current
+                                    append it to that file instead; a new file has mode 600
+    blendstream keys list           the ids in the settings, and which one is current
 
 To rotate: append the new line to the file that BLENDSTREAM_KEYS_MASTER_SECRETS_FILE names on every
 host, restart, then set keys.current_id to it. The next epoch opens with it; keep the old line
@@ -29,13 +29,16 @@ _BYTES = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    new = actions.add_parser("new", help="print a new secret under an id")
+    new = actions.add_parser("new", help="create a secret with this id and print it")
     new.add_argument("id", help="a short name, such as the year and a letter")
-    new.add_argument("--file", type=Path, metavar="FILE", help="append the line there; prints none")
-    actions.add_parser("list", help="the ids that are set; never the secrets")
+    new.add_argument(
+        "--file", type=Path, metavar="FILE", help="append the line to FILE instead of printing it"
+    )
+    actions.add_parser("list", help="list the ids that are set; never the secrets")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Create a secret, or list the ids."""
     if arguments.action == "new":
         problem = value_checks.name(arguments.id)
         if problem:

@@ -1,8 +1,8 @@
-"""Show what the privacy budget was spent on: by group, in this period and since the first epoch.
+"""Show the privacy budget spent: per epoch and group, in this period and since the first epoch.
 
-Every (ε, δ) is between replace-one neighbours: data sets that differ in the records of one opt-in
+Every (ε, δ) is for replace-one neighbours: data sets that differ in the records of one opt-in
 account or one device. The cumulative figures, by dp-accounting, are upper bounds for a person who
-takes part in every epoch that admits them. An epoch is charged when it opens, even if no one takes
+takes part in every epoch that admits them. An epoch is charged when it opens, even if nobody takes
 part in it later.
 """
 
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print the ledger."""
     settings = load_settings(arguments.settings).settings
     return asyncio.run(_run(settings, as_json=arguments.json))
 
@@ -47,6 +48,7 @@ async def _run(settings: Settings, *, as_json: bool = False) -> int:
 
 
 def show(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> list[str]:
+    """Return the ledger as lines of text."""
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
     lines = ["neighbouring relation: replace-one (one account's or device's records differ)", ""]
@@ -55,7 +57,7 @@ def show(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> list[st
         charge = state.parameters.charge
         costs = [_in_words(charge.of(group)) for group in GROUPS]
         if charge.period is not None:
-            # Charged with the first epoch of the period, and no more with the others.
+            # Charged with the first epoch of the period only.
             place = charge.period.index(state.epoch) + 1
             costs[0] = f"{_in_words(charge.period.cost)}, {place}/{charge.period.rule.epochs}"
         lines.append(
@@ -79,24 +81,24 @@ def show(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> list[st
         lines.append(
             f"  {SPOKEN[group]}: ε={spent.epsilon:.4g} at δ={spent.delta:.3g} of at most "
             f"ε={most.epsilon:g} at δ={most.delta:g} "
-            f"(plain sums: ε={here.epsilon:.4g}, δ={here.delta:.3g})"
+            f"(basic composition: ε={here.epsilon:.4g}, δ={here.delta:.3g})"
         )
         lines.append(
             f"    since the first epoch: ε={life.epsilon:.4g} at δ={life.delta:.3g} "
-            f"(plain sums: ε={plain.epsilon:.4g}, δ={plain.delta:.3g})"
+            f"(basic composition: ε={plain.epsilon:.4g}, δ={plain.delta:.3g})"
         )
     both = log_state.ledger.spent_in_both(
         start, end, delta=min(1.0, limit.optin.delta + limit.clients.delta)
     )
     lines += [
-        f"  someone who was in both groups, by turns: at most ε={both.epsilon:.4g} at "
+        f"  someone who was in one group after the other: at most ε={both.epsilon:.4g} at "
         f"δ={both.delta:.3g}",
-        "composed figures hold if ε, δ and cohorts were not chosen by looking at results; plain "
-        "sums always do (docs/privacy-over-time.md)",
+        "the other figures hold if ε, δ and cohorts were chosen independently of results; basic "
+        "composition always does (docs/privacy-over-time.md)",
     ]
     lines.append(
-        f"epochs charged so far: {log_state.ledger.epochs()}, each when it opened, before anyone "
-        "took part; an epoch in which no one took part stays charged (docs/epochs.md, The ledger)"
+        f"epochs charged so far: {log_state.ledger.epochs()}, each when it opened; an epoch "
+        "without participants stays charged (docs/epochs.md, The ledger)"
     )
     lines.append(f"budget: {budget_now(settings, log_state, now_ms).sentence}")
     lines.append(f"state: {_state(settings, limit, log_state, now_ms)}")
@@ -104,7 +106,7 @@ def show(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> list[st
 
 
 def document(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> dict[str, Any]:
-    """The same for programs. Times are seconds since 1970."""
+    """Return the ledger as a document for programs. Times are seconds since 1970."""
     limit = limit_from(settings)
     start, end = limit.period_of(now_ms // 1000)
     use = budget_now(settings, log_state, now_ms)
@@ -148,7 +150,7 @@ def document(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> dic
 
 
 def budget_now(settings: Settings, log_state: ReleaseLogState, now_ms: int) -> BudgetUse:
-    """How many epochs of this period are spent, and how many can still be paid for."""
+    """Return how many epochs of this period were charged, and how many more fit the limit."""
     last = None if log_state.last is None else log_state.last.parameters
     return budget_use(settings, log_state.ledger, now_ms // 1000, last)
 
@@ -168,7 +170,7 @@ def _state(settings: Settings, limit: Limit, log_state: ReleaseLogState, now_ms:
     refused = _refused(settings, limit, log_state, now_ms)
     if refused is not None:
         return (
-            "running, and AT ITS LIMIT: no epoch opens after those that are open, until "
+            "running, and AT ITS LIMIT: no further epoch opens until "
             f"{utc_text(refused.resumes_at_s * 1000)} UTC: {refused.reason}"
         )
     return "running"
@@ -177,7 +179,7 @@ def _state(settings: Settings, limit: Limit, log_state: ReleaseLogState, now_ms:
 def _refused(
     settings: Settings, limit: Limit, log_state: ReleaseLogState, now_ms: int
 ) -> BudgetExhausted | None:
-    """Why the next epoch cannot be paid for, if it cannot."""
+    """Return why the next epoch exceeds the limit, or None if it does not."""
     if log_state.last is None:
         return None
     plan, start_ms = plan_from(settings), max(now_ms, log_state.last.parameters.window_end_ms)

@@ -1,5 +1,4 @@
-"""What the operator's verbs share: reading the release log once, warning when it is blocked or
-when jobs run, and printing times."""
+"""Shared code of operators' subcommands: connect, read the release log, refuse while jobs run."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ __all__ = ["connected", "read_log", "refuse_while_jobs_run", "utc_text", "waitin
 
 @contextlib.asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[JobContext]:
-    """A context for one command; the topics must be right, and none is created."""
+    """Connect for one command, and disconnect after it; checks the topics and creates none."""
     topics = await check_topics(settings, KafkaInspector(settings.kafka))
     context = JobContext.build(settings, topics, await connect_redis(settings.redis))
     try:
@@ -35,18 +34,18 @@ async def connected(settings: Settings) -> AsyncIterator[JobContext]:
 
 
 async def read_log(context: JobContext) -> ReleaseLogState:
-    """The log to its committed end; warns when a transaction hides what comes after."""
+    """Read the log to its last stable offset; warn if a transaction hides later entries."""
     async with waiting_for_log(context):
         log_state = await context.log.catch_up()
     blocked = await _blocked(context)
     if blocked is not None:
-        print(f"blendstream: this is not the newest; {blocked.sentence()}", file=sys.stderr)
+        print(f"blendstream: newer entries cannot be read; {blocked.sentence()}", file=sys.stderr)
     return log_state
 
 
 @contextlib.asynccontextmanager
 async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
-    """Wrap code that waits for the log: a failure then also names what blocks it."""
+    """Wrap code that waits for the log: a failure also names the transaction that blocks it."""
     try:
         yield
     except StoreUnavailable as error:
@@ -57,7 +56,7 @@ async def waiting_for_log(context: JobContext) -> AsyncIterator[None]:
 
 
 async def _blocked(context: JobContext) -> OpenTransaction | None:
-    """What blocks the log, if Kafka answers."""
+    """Return the transaction that blocks the log, if there is one and Kafka responds."""
     timeout_s = context.settings.jobs.transaction_timeout_s
     try:
         return await find_blocked(context.kafka, context.topics.releases.name, timeout_s)
@@ -66,7 +65,7 @@ async def _blocked(context: JobContext) -> OpenTransaction | None:
 
 
 async def refuse_while_jobs_run(context: JobContext) -> None:
-    """Raise while any jobs process has a lease."""
+    """Raise `ParameterError` while any jobs process has a lease."""
     settings = context.settings
     for kind in Kind:
         lease = Lease(context.redis, settings.topics.prefix, kind, settings.jobs.lease_s)
@@ -78,7 +77,7 @@ async def refuse_while_jobs_run(context: JobContext) -> None:
 
 
 def utc_text(time_ms: int | None) -> str:
-    """A time for people, in UTC."""
+    """Format a time in UTC, for people."""
     if time_ms is None:
         return "-"
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,11 +1,13 @@
-"""Say what to expect of each way of spending people's privacy, before any data is there.
+"""Compare the expected accuracy of the ways to spend privacy budget, before there is any data.
 
-For these sizes, ε, δ and number of epochs: what a person who takes part in every epoch that admits
-them spends in all (plain sums), how many records a head list finds, and how far the estimates of
-the M most common records are off in all (L1; a record that is not listed counts in full). By
-formulas, for records that follow Zipf's law and do not change: a guide. A run of a
-large service may differ by a third from it, of a small one by two thirds.
-ε, δ, M and the number of epochs are those of the settings, where they say; options win.
+For the given sizes, ε, δ and number of epochs, prints per way:
+- the total ε of a person who takes part in every epoch that admits them (basic composition);
+- how many records a head list finds;
+- the L1 error of the estimates of the M most common records (an unlisted record counts in full).
+
+The formulas assume records that follow Zipf's law and do not change. A run of a large service may
+differ by a third from them, of a small one by two thirds.
+ε, δ, M and the number of epochs come from the options, else from the settings.
 
   blendstream plan                                         sizes of the paper's first data set
   blendstream plan --optin-users 32850 --clients 624150 --epochs 30
@@ -27,42 +29,42 @@ from blendstream.streams.settings.settings import read_values
 
 __all__ = ["add_arguments", "run", "show"]
 
-#: What to set for each way, in the order of `expectations`.
+#: The settings of each way, in the order of `expectations`.
 SETTINGS = (
     'privacy.profile = "paper"',
     "budget.period_epochs = 0",
     "budget.period_epochs = 0, privacy.cohorts = {epochs}, and keys.cohort_id",
     "budget.period_epochs = {epochs}",
 )
-#: How many epochs are looked at where neither options nor settings say.
+#: The number of epochs, if neither options nor settings state it.
 EPOCHS = 30
-#: For so many epochs nothing is to be set: it is the default.
+#: The default of `budget.period_epochs`: for this number no setting is needed.
 DEFAULT = PERIOD_EPOCHS["sharp"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Sizes, with defaults of the paper's first data set."""
+    """Add the sizes, with the paper's first data set as defaults, and the budget."""
     privacy = PrivacySettings()
     for name, kind, value, text in (
         ("--optin-users", int, 32_850, "opt-in users"),
         ("--clients", int, 624_150, "all other people, whose devices report"),
-        ("--top-share", float, 0.05, "share of people who hold the most common record"),
-        ("--staying", float, 0.5, "share of opt-in users who are there again with their record"),
+        ("--top-share", float, 0.05, "proportion of people who hold the most common record"),
+        ("--staying", float, 0.5, "proportion of opt-in users who return with the same record"),
     ):
         parser.add_argument(name, type=kind, default=value, help=f"{text}; default: %(default)s")
-    # No default here: an option that was not given is taken from the settings.
+    # No default here: an omitted option is taken from the settings.
     for name, kind, value, text in (
-        ("--epochs", int, EPOCHS, "epochs that the total is for"),
+        ("--epochs", int, EPOCHS, "epochs to sum over"),
         ("--epsilon", float, privacy.epsilon, "ε"),
         ("--delta", float, privacy.delta, "δ"),
         ("--cells", int, privacy.head_list_cells, "M: records that clients report on"),
     ):
-        said = f"{text}; default: that of the settings, or {value}"
-        parser.add_argument(name, type=kind, help=said)
+        default = f"default: that of the settings, or {value}"
+        parser.add_argument(name, type=kind, help=f"{text}; {default}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compute and print."""
+    """Compute and print the table."""
     privacy, period = _settings(arguments.settings)
     service = PlannedService(
         optin_users=arguments.optin_users,
@@ -80,10 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(file: Path | None) -> tuple[PrivacySettings, int | None]:
-    """The privacy settings, and the period's epochs if any; the others need not be given yet."""
-    given = raw_settings(file)
-    sections, wrong = read_values(given.values)
-    if problems := [*given.problems, *wrong]:
+    """Return the privacy settings and the period's epochs, if set; others may be missing."""
+    raw = raw_settings(file)
+    sections, wrong = read_values(raw.values)
+    if problems := [*raw.problems, *wrong]:
         raise SettingsError(problems)
     return PrivacySettings(**sections["privacy"]), sections["budget"].get("period_epochs")
 
@@ -93,7 +95,7 @@ def _either(option: Any, setting: Any) -> Any:
 
 
 def show(service: PlannedService, found: list[Expectation]) -> list[str]:
-    """The table as lines of text."""
+    """Return the table as lines of text."""
     lines = [
         f"{service.optin_users:,} opt-in users, {service.clients:,} clients, {service.epochs} "
         f"epochs, epsilon={service.epsilon:g}, delta={service.delta:g}, M={service.cells}",
@@ -107,7 +109,7 @@ def show(service: PlannedService, found: list[Expectation]) -> list[str]:
     if service.epochs == DEFAULT:
         lines[-1] += " (the default)"
     lines.append(
-        "ε in all for someone present in every epoch that admits them, by plain sums; the ledger's "
-        "composition is at most that"
+        "total ε of someone present in every epoch that admits them, by basic composition; an "
+        "upper bound of the ledger's figure"
     )
     return lines

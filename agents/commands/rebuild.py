@@ -1,10 +1,10 @@
-"""Count all unreleased epochs again: remove the counts from Redis; workers count again from Kafka.
+"""Rebuild the counts of all unreleased epochs: delete them from Redis; workers recount from Kafka.
 
-Use it when a partition is stopped because a script failed half-way (repair Redis first), or when
+Use it when a partition is halted because a script failed half-way (repair Redis first), or when
 `verify` finds counts that differ. Nothing released changes, and nothing is lost as long as Kafka
-has the records. Running workers resume every partition by themselves, also a stopped one; start
-some if none runs. Shows how far they are and ends when they have finished. Interrupted, it says
-which partitions were forgotten and what to do next; each is forgotten whole or not at all.
+has the records. Running workers resume every partition automatically, halted ones included; start
+some if none runs. Prints their progress and ends when they have finished. If interrupted, it
+prints which partitions were reset and what to do next; each is reset whole or not at all.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Reset the counts and wait for the workers."""
     settings = load_settings(arguments.settings).settings
     try:
         return asyncio.run(_run(settings, arguments.wait_s))
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(settings: Settings, wait_s: float) -> int:
     task = asyncio.current_task()
     assert task is not None
-    # Cancelled as by Ctrl-C, so that it can report how far it came.
+    # Handled like Ctrl-C, so that it can report its progress.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with connected(settings) as context:
         await rebuild(context, wait_s)
@@ -58,50 +59,52 @@ async def _run(settings: Settings, wait_s: float) -> int:
 
 
 async def rebuild(context: JobContext, wait_s: float) -> None:
-    """Forget every partition's counts, and wait until they are back."""
-    done = _Done(context.topics)
+    """Reset every partition's counts, and wait until the workers have counted them again."""
+    done = _Progress(context.topics)
     try:
         log_state = await read_log(context)
         for stem in InputStream:
-            await _forget(context, stem, sorted(log_state.epochs), done)
-            say(f"{stem.value}: counts forgotten; waiting for the workers")
+            await _reset(context, stem, sorted(log_state.epochs), done)
+            say(f"{stem.value}: counts reset; waiting for the workers")
         deadline = time.monotonic() + wait_s
         for stem in InputStream:
-            await _counted_again(context, stem, deadline, done)
+            await _wait_until_counted(context, stem, deadline, done)
     except BaseException as error:
-        # A failure while it forgets leaves some partitions forgotten, as an interruption does.
-        if isinstance(error, asyncio.CancelledError) or done.half_forgotten:
+        # A failure may leave only some partitions reset, as an interruption does.
+        if isinstance(error, asyncio.CancelledError) or done.half_reset:
             print(f"blendstream: {done.sentence()}", file=sys.stderr)
         raise
 
 
 @dataclass
-class _Done:
-    """How far a rebuild came, for the operator who stops it: partitions by topic."""
+class _Progress:
+    """Progress of a rebuild, for the operator who interrupts it: partitions by topic."""
 
     topics: Topics
-    forgotten: dict[InputStream, int] = field(default_factory=dict)
+    reset: dict[InputStream, int] = field(default_factory=dict)
     counted: dict[InputStream, int] = field(default_factory=dict)
 
     @property
-    def half_forgotten(self) -> bool:
+    def half_reset(self) -> bool:
+        """True if some partitions were reset, but not all."""
         wanted = sum(self.topics.of(stem).partitions for stem in InputStream)
-        return bool(self.forgotten) and sum(self.forgotten.values()) < wanted
+        return bool(self.reset) and sum(self.reset.values()) < wanted
 
     def sentence(self) -> str:
-        if not self.forgotten:
-            return "stopped before any counts were forgotten: nothing has changed"
-        if self.half_forgotten:
+        """Return the state after an interruption, and what to do next."""
+        if not self.reset:
+            return "stopped before any counts were reset: nothing has changed"
+        if self.half_reset:
             return (
-                f"stopped while forgetting counts: {self._listed(self.forgotten)} are forgotten, "
-                "and perhaps the next one. Workers count these again by themselves; the others "
-                "keep the counts that they had. Run `blendstream rebuild` again for all of them"
+                f"stopped while resetting counts: {self._listed(self.reset)} are reset, and "
+                "perhaps the next one. Workers count these again automatically; the others keep "
+                "their counts. Run `blendstream rebuild` again for all of them"
             )
         return (
-            "stopped while waiting for the workers: all counts are forgotten, "
-            f"{self._listed(self.counted)} were counted again so far. The workers continue by "
-            "themselves, and nothing needs to be run again; `blendstream verify` compares when "
-            "they are done"
+            "stopped while waiting for the workers: all counts are reset, "
+            f"{self._listed(self.counted)} were counted again so far. The workers continue "
+            "automatically, and nothing needs to be run again; run `blendstream verify` when they "
+            "are done"
         )
 
     def _listed(self, partitions: dict[InputStream, int]) -> str:
@@ -109,25 +112,27 @@ class _Done:
         return " and ".join(f"{n} of {topic.partitions} in {topic.name}" for topic, n in each)
 
 
-async def _forget(context: JobContext, stem: InputStream, epochs: list[int], done: _Done) -> None:
+async def _reset(
+    context: JobContext, stem: InputStream, epochs: list[int], done: _Progress
+) -> None:
     tables, topic = context.tables(stem), context.topics.of(stem)
-    done.forgotten[stem] = 0
+    done.reset[stem] = 0
     for partition in range(topic.partitions):
         for _ in range(_ATTEMPTS):
             if await tables.forget_partition(partition, epochs):
                 break
         else:
             raise StoreUnavailable(
-                f"partition {partition} of {topic.name} is counted too fast to be forgotten; "
+                f"partition {partition} of {topic.name} is counted too fast to be reset; "
                 "stop the workers for a moment and run this again"
             )
-        done.forgotten[stem] = partition + 1
+        done.reset[stem] = partition + 1
 
 
-async def _counted_again(
-    context: JobContext, stem: InputStream, deadline: float, progress: _Done
+async def _wait_until_counted(
+    context: JobContext, stem: InputStream, deadline: float, progress: _Progress
 ) -> None:
-    """Wait for the workers, and say how far they are."""
+    """Wait until the workers reach the topic's end, and print their progress."""
     tables, topic = context.tables(stem), context.topics.of(stem)
     ends = await context.kafka.ends(topic.name, range(topic.partitions))
     reported = -1
@@ -151,6 +156,6 @@ async def _counted_again(
             raise StoreUnavailable(
                 f"the workers must count {len(ends)} partitions of {topic.name}, {done} are done "
                 "so far; is `blendstream worker` running and ready? Nothing needs to be run again: "
-                "they continue by themselves"
+                "they continue automatically"
             )
         await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Show a published epoch: what people search for, with 95 % ranges, best first.
+"""Show a published epoch: the most frequent records, with 95 % ranges.
 
 Reads the gateway's public API, so an analyst needs no access to Kafka or Redis.
 """
@@ -19,11 +19,13 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epoch", type=int, metavar="E", help="default: the latest")
+    parser.add_argument("--epoch", type=int, metavar="E", help="the epoch; default: the latest")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="everything, as CSV")
-    form.add_argument("--json", action="store_true", help="everything, as it was published")
-    parser.add_argument("--top", type=int, default=20, metavar="N", help="records; default: 20")
+    form.add_argument("--csv", action="store_true", help="print all records as CSV")
+    form.add_argument("--json", action="store_true", help="print the document as published")
+    parser.add_argument(
+        "--top", type=int, default=20, metavar="N", help="number of records; default: 20"
+    )
     parser.add_argument(
         "--server",
         default="http://127.0.0.1:8080",
@@ -33,25 +35,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Fetch and print one publication."""
     which = "latest" if arguments.epoch is None else str(arguments.epoch)
     address = f"{arguments.server.rstrip('/')}/v1/estimates/{which}"
     accept = "text/csv" if arguments.csv else "application/json"
     try:
-        answer = httpx.get(address, headers={"accept": accept}, timeout=30)
+        response = httpx.get(address, headers={"accept": accept}, timeout=30)
     except httpx.HTTPError as error:
         raise BlenderError(
-            f"the gateway at {arguments.server} must answer, got {type(error).__name__}; start it, "
-            "or name another with --server"
+            f"the gateway at {arguments.server} must respond, got {type(error).__name__}; start "
+            "it, or name another with --server"
         ) from error
-    if answer.status_code == 404:
-        print("nothing is published there yet; `blendstream epochs` shows how far epochs are")
+    if response.status_code == 404:
+        print("nothing is published there yet; `blendstream epochs` shows the epochs' states")
         return 1
-    if answer.status_code != 200:
-        raise BlenderError(f"the gateway must answer 200, got {answer.status_code}; see its logs")
+    if response.status_code != 200:
+        raise BlenderError(
+            f"the gateway must respond with 200, got {response.status_code}; see its logs"
+        )
     if arguments.csv or arguments.json:
-        sys.stdout.write(answer.text)
+        sys.stdout.write(response.text)
     else:
-        _print(answer.json(), arguments.top)
+        _print(response.json(), arguments.top)
     return 0
 
 
@@ -74,11 +79,11 @@ def _print(document: dict[str, Any], top: int) -> None:
     filtered = document["filtered"]
     if filtered:
         print(
-            f"  share is this epoch's own; filtered is the best guess from "
+            f"  share is this epoch's own; filtered combines "
             f"{counted(filtered['epochs'], 'publication')} since epoch {filtered['since_epoch']}"
         )
-    beside = f"{'filtered':>9}  " if filtered else ""
-    print(f"{'share':>9}  {'95 % range':<20} {beside}query → URL")
+    column = f"{'filtered':>9}  " if filtered else ""
+    print(f"{'share':>9}  {'95 % range':<20} {column}query → URL")
     records = [
         record
         for record in document["records"]
@@ -86,31 +91,31 @@ def _print(document: dict[str, Any], top: int) -> None:
         and record[prefer]
         and record[prefer]["probability"] is not None
     ]
-    # Documents are ordered by the blend, which need not be what is shown.
+    # Documents are ordered by the blend, but the preferred group may be another.
     records.sort(key=lambda record: -record[prefer]["probability"])
     for record in records[:top]:
         figure = record[prefer]
         span = f"{figure['low']:.3%} … {figure['high']:.3%}"
-        beside = f"{record['filtered']['probability']:>9.3%}  " if filtered else ""
+        column = f"{record['filtered']['probability']:>9.3%}  " if filtered else ""
         print(
-            f"{figure['probability']:>9.3%}  {span:<20} {beside}{record['query']} → {record['url']}"
+            f"{figure['probability']:>9.3%}  {span:<20} {column}{record['query']} → {record['url']}"
         )
         if record["disputed"]:
             groups = (("optin", "opt-in users"), ("client", "clients"))
-            said = ", ".join(f"{name} {record[group]['probability']:.3%}" for group, name in groups)
-            print(f"{'':>9}  disputed: {said}")
+            both = ", ".join(f"{name} {record[group]['probability']:.3%}" for group, name in groups)
+            print(f"{'':>9}  disputed: {both}")
     if len(records) > top:
         print(f"… and {len(records) - top} more; --top {len(records)} or --csv shows them")
 
 
 def _print_agreement(agreement: dict[str, Any] | None) -> str:
-    """Say whether the groups agree; return whose estimates to show."""
+    """Print whether the groups agree; return the group whose estimates to show."""
     if agreement is None:
         return "blend"
-    chance = "" if agreement["p_value"] is None else f" (p = {agreement['p_value']:.2g})"
-    words = "agree" if agreement["agree"] else "disagree by more than chance"
+    p_value = "" if agreement["p_value"] is None else f" (p = {agreement['p_value']:.2g})"
+    words = "agree" if agreement["agree"] else "disagree significantly"
     whose = "the clients' estimates" if agreement["prefer"] == "client" else "both groups blended"
-    print(f"  the groups {words}{chance}; shown: {whose}")
+    print(f"  the groups {words}{p_value}; shown: {whose}")
     return str(agreement["prefer"])
 
 

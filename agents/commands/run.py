@@ -1,7 +1,7 @@
 """Run gateway, worker and jobs on this machine, in one terminal, until Ctrl-C.
 
-For a trial, or a small service on one host. In production each of them is a service of its own,
-which is restarted when it ends (deploy/). When one of them ends by itself the others are stopped.
+For a trial, or a small service on one host. In production each process is a separate service that
+a supervisor restarts (deploy/). Here, when one of them exits, the others are stopped.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from blendstream.streams.settings import load_settings
 
 __all__ = ["run"]
 
-#: In the order in which they need each other: the jobs open epochs, the gateway serves them.
-_VERBS = ("jobs", "worker", "gateway")
-_LOOK_EVERY_S = 0.2
+#: In order of need: the jobs open the epochs for which the gateway accepts submissions.
+_SUBCOMMANDS = ("jobs", "worker", "gateway")
+_POLL_EVERY_S = 0.2
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the three and wait."""
-    settings = load_settings(arguments.settings).settings  # Said once, not by each of the three.
+    """Start the three processes and wait until one exits or Ctrl-C."""
+    settings = load_settings(arguments.settings).settings  # Reports errors once, not three times.
     deadlines = (settings.gateway, settings.worker, settings.jobs)
     patience_s = max(section.stop_deadline_s for section in deadlines) + 5
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
@@ -34,17 +34,17 @@ def run(arguments: argparse.Namespace) -> int:
     processes = {}
     status = 0
     try:
-        for verb in _VERBS:
-            # A session of its own: Ctrl-C reaches this process alone, which then stops them.
-            processes[verb] = subprocess.Popen(  # noqa: S603 - this program itself
-                [sys.executable, "-m", "blendstream.agents.cli", verb],
+        for subcommand in _SUBCOMMANDS:
+            # A separate session: Ctrl-C reaches only this process, which then stops them.
+            processes[subcommand] = subprocess.Popen(  # noqa: S603 - this program itself
+                [sys.executable, "-m", "blendstream.agents.cli", subcommand],
                 env=environment,
                 start_new_session=True,
             )
         ended = _first_to_end(processes)
         status = 1
         print(
-            f"blendstream: {ended} ended by itself with status {processes[ended].returncode}; "
+            f"blendstream: {ended} exited with status {processes[ended].returncode}; "
             "stopping the others",
             file=sys.stderr,
         )
@@ -58,14 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _first_to_end(processes: dict[str, subprocess.Popen[bytes]]) -> str:
     while True:
-        for verb, process in processes.items():
+        for subcommand, process in processes.items():
             if process.poll() is not None:
-                return verb
-        time.sleep(_LOOK_EVERY_S)
+                return subcommand
+        time.sleep(_POLL_EVERY_S)
 
 
 def _stop(processes: dict[str, subprocess.Popen[bytes]], patience_s: float) -> None:
-    """Stop them in order, all at once; kill what does not end by its own deadline."""
+    """Stop all processes gracefully and concurrently; kill those that exceed the deadline."""
     for process in processes.values():
         process.terminate()
     deadline = time.monotonic() + patience_s

@@ -1,14 +1,13 @@
-"""Show every setting: its value (secrets as ***), where it came from, and what it does.
+"""Show every setting: its value (secrets as ***), its origin, and its description.
 
-    blendstream settings                  all of them
+    blendstream settings                  all settings
     blendstream settings epoch            one section
-    blendstream settings --changed        only those that were given
+    blendstream settings --changed        only those set in the file or the environment
     blendstream settings --sample trial > settings.toml
-                                          a file to begin with: trial, basic (what must be given)
-                                          or advanced (everything)
+                                          print a sample file: trial, basic (the required
+                                          settings) or advanced (all)
 
-If the settings are not complete or not right, shows them with the values that were given, then
-what must be corrected, and exits with 1.
+If settings are missing or wrong, shows the given values, then what to correct, and exits with 1.
 """
 
 from __future__ import annotations
@@ -33,23 +32,25 @@ _MUST_BE_GIVEN = "(must be given)"
 
 class _Shown(NamedTuple):
     declared: SettingSpec
-    #: The value; one that cannot be used as it was given; `MISSING` if it must be given.
+    #: The value in use, or the raw value if it is invalid; `MISSING` if it is required and absent.
     value: object
     origin: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the section, --changed and --json; `--settings FILE` names the file."""
+    """Add the section, --changed, --json and --sample."""
     parser.add_argument("section", nargs="?", metavar="SECTION", help="only this one, as `epoch`")
-    parser.add_argument("--changed", action="store_true", help="only what was given")
+    parser.add_argument(
+        "--changed", action="store_true", help="only settings in the file or the environment"
+    )
     add_json(parser)
     parser.add_argument(
-        "--sample", choices=("trial", "basic", "advanced"), help="print a file to begin with"
+        "--sample", choices=("trial", "basic", "advanced"), help="print a sample file"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the settings; on a problem what was given, and then the problem."""
+    """Print the settings; if some are wrong, then raise an error that lists the problems."""
     if arguments.sample is not None:
         print(_sample(arguments.sample).read_text(encoding="utf-8"), end="")
         return 0
@@ -86,7 +87,7 @@ def _sample(name: str) -> Path:
 
 
 def _value(declared: SettingSpec, given: Mapping[str, object]) -> object:
-    """The value that is used; one that cannot be used as it was given, unless it is a secret."""
+    """Return the value in use, or the raw value if it is invalid; secrets are masked."""
     if declared.name not in given:
         return declared.default
     try:
@@ -110,7 +111,7 @@ def _print(chosen: Sequence[_Shown]) -> None:
         print(f"{declared.field} = {text}   ({origin})")
         print(f"    {declared.sentence} {declared.variable}")
     if not chosen:
-        print("nothing was given here: every value is the default")
+        print("nothing is set here: every value is the default")
     print(flush=True)
 
 

@@ -1,24 +1,24 @@
-"""Run a real Kafka and a real Redis on this machine until Ctrl-C, and say where they listen.
+"""Run a real Kafka and a real Redis on this machine until Ctrl-C, and print their addresses.
 
 Prints two lines for the shell:
 
     export KAFKA_URL=kafka://127.0.0.1:PORT
     export REDIS_URL=redis://127.0.0.1:PORT/0
 
---edge also starts nginx, where it is installed, with the configuration that production uses, and
-prints where a gateway must listen to be behind it:
+--edge also starts nginx, if it is installed, with the configuration for production, and prints the
+socket on which a gateway behind it must listen:
 
     export BLENDSTREAM_GATEWAY_UNIX_SOCKET=PATH
 
---brokers 3 starts three Kafka nodes that replicate, --redis cluster or sentinel a Redis that
-survives the loss of a node. Each node's process id is said: `kill -9` one to see what the service
-does then.
+--brokers 3 starts three Kafka nodes that replicate; --redis cluster or sentinel starts a Redis that
+survives the loss of a node. The process id of each node is printed: `kill -9` one to test how the
+service reacts.
 
-The first time, Kafka's jars are fetched by Maven into the user's cache. Data lives in a temporary
-folder and ends with the command, unless --folder names one; only the user who runs the command can
-read either, and a --folder with links is refused. With --kafka-port and --redis-port the addresses
-stay the same from start to start, as a file of settings needs them. Where KAFKA_URL or REDIS_URL is
-already set, that server is used and nothing is started in its place.
+At the first start, Maven downloads Kafka's jars into the user's cache. Data is in a temporary
+folder that the command deletes at its end, unless --folder names one. Only the user who runs the
+command can read either; a --folder with links is refused. --kafka-port and --redis-port keep the
+addresses constant, as a settings file needs them. If KAFKA_URL or REDIS_URL is set, that server is
+used and none is started in its place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, metavar="DIR",
-        help="keep the data there for the next start (not of a replicated Redis)",
+        help="store the data there for the next start (not that of a replicated Redis)",
     )  # fmt: skip
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="Kafka nodes (default: 1)"
@@ -53,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--redis",
         choices=("single", "cluster", "sentinel"),
         default="single",
-        help="one Redis; three masters with a replica each; or a primary with a replica behind "
+        help="one server; three primaries with a replica each; or a primary with a replica and "
         "three Sentinels (default: single)",
     )
     for name in ("kafka", "redis"):
         parser.add_argument(
             f"--{name}-port", type=within(int, 1, 65535), metavar="PORT",
-            help=f"of a single {name.capitalize()}; default: a free one, another at each start",
+            help=f"port of a single {name.capitalize()}; default: any free port",
         )  # fmt: skip
 
     parser.add_argument(
@@ -69,21 +69,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--edge-port", type=within(int, 1, 65535), metavar="PORT",
-        help="of the edge; default: a free one, another at each start",
+        help="port of the edge; default: any free port",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start, print the addresses, watch until a signal comes or a server ends by itself."""
+    """Start the servers, print their addresses, and wait for a signal or the end of a server."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    os.umask(0o077)  # for the servers too, whose files have raw opt-in records
+    os.umask(0o077)  # also for the servers, whose files contain raw opt-in records
     began = time.monotonic()
     try:
         ports = arguments.kafka_port, arguments.redis_port
         if any(ports) and (arguments.brokers, arguments.redis) != (1, "single"):
             raise StackError("--kafka-port and --redis-port are for one Kafka and one Redis")
         if arguments.edge:
-            find_nginx()  # Before anything is started that would have to end again.
+            find_nginx()  # Fails before any server is started.
         with ExitStack() as parts:
             stack = parts.enter_context(
                 Stack.start(
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             several = _several(stack)
             for part in running if several else ():
                 _say(f"{part.name}: process {part.server.pid}")
-            _say(f"ready after {time.monotonic() - began:.1f} s; Ctrl-C stops it")
+            _say(f"ready after {time.monotonic() - began:.1f} s; Ctrl-C stops them")
             return _watch(running, alone=not several)
     except KeyboardInterrupt:
         _say("stopped")
@@ -113,16 +113,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _several(stack: Stack) -> bool:
-    """Whether there are nodes of which one may be lost."""
+    """Return True if there are replicated nodes, of which one may be lost."""
     return any(isinstance(part, RedisNode | ClusterNode) for part in stack.started)
 
 
 def _watch(running: list[LocalPart], *, alone: bool) -> int:
-    """Say which server ended by itself; one of several may, and the others go on."""
+    """Wait until all servers, or one without a replica, have exited; print each exit."""
     while running:
         for part in [part for part in running if not part.server.running]:
             running.remove(part)
-            _say(f"{part.name} ended by itself. It last printed:\n{part.server.last_words()}")
+            _say(f"{part.name} exited. Its last output:\n{part.server.last_words()}")
             if alone:
                 return 1
         time.sleep(0.5)

@@ -1,25 +1,25 @@
-"""Give an application a token for opt-in records, or take it away.
+"""Add, remove and list the applications' tokens for opt-in records.
 
-    blendstream tokens add news-app        prints the token, once; the file keeps a salted hash
-    blendstream tokens remove news-app     every token of that application
-    blendstream tokens list                the applications, and how many tokens each has
+    blendstream tokens add news-app        print a new token, once; the file stores a salted hash
+    blendstream tokens remove news-app     remove all tokens of that application
+    blendstream tokens list                list the applications, and how many tokens each has
     blendstream tokens add maps-app --user-ids news-app
-                                           the same accounts as news-app: a user id that both send
+                                           share the accounts of news-app: a user id that both send
                                            is one person
     blendstream tokens add news-app --for-users
-                                           prints a key, once, for the application's backend: it
-                                           signs tokens of single users, for devices that hold no
-                                           secret; the file keeps the public half
+                                           print a key, once, for the application's backend, which
+                                           signs tokens of single users with it, for devices that
+                                           hold no secret; the file stores the public key
     blendstream tokens mint --key-file KEY --minutes 60 < user-id
-                                           what a backend does with it: a token for that user
+                                           sign a token for one user, as a backend does
 
-Without --user-ids an application's user ids are its own: the same id sent by another application
-is another person. A name keeps its user ids when its tokens are replaced; an application that gets
-a new name keeps its users with --user-ids OLD-NAME.
-Running gateways notice either within a second; restart those that were handed the file when they
-started (systemd's credentials, compose's secrets), or a token taken away still works there.
-An application may hold several tokens while one replaces another; the file has a line for each,
-oldest first, and a line may be deleted by hand. The file keeps its owner and mode.
+Without --user-ids an application's user ids are separate: the same id from another application is
+another person. A name keeps its user ids when its tokens are replaced; an application with a new
+name keeps its users with --user-ids OLD-NAME.
+Running gateways apply a change within a second. Restart those that received the file at their
+start (systemd's credentials, compose's secrets), or a removed token still works there.
+An application may have several tokens while one replaces another. The file has a line per token,
+oldest first; a line may be deleted by hand. The file keeps its owner and mode.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("add", "remove", "list", "mint"))
+    parser.add_argument("action", choices=("add", "remove", "list", "mint"))
     parser.add_argument("name", nargs="?", metavar="NAME", help="the application")
     parser.add_argument(
         "--user-ids",
         metavar="SPACE",
-        help="with add: the application or group of applications whose accounts it shares; "
-        "default: its own",
+        help="with add: the application, or group of applications, whose accounts it shares; "
+        "default: none, its accounts are separate",
     )
     parser.add_argument(
         "--for-users",
         action="store_true",
-        help="with add: a key with which the application's backend signs tokens of single users",
+        help="with add: create a key with which the application's backend signs tokens of users",
     )
     parser.add_argument(
         "--key-file", type=Path, metavar="FILE", help="with mint: the key that add printed"
@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.what == "mint":
+    """Change or list the token file, or mint a token."""
+    if arguments.action == "mint":
         return _mint(arguments)
     path = arguments.file or load_settings(arguments.settings).settings.gateway.token_file
     if path is None:
@@ -91,7 +92,7 @@ def _mint(arguments: argparse.Namespace) -> int:
         raise TokenFileError("`blendstream tokens mint` needs --key-file FILE")
     if problem := exposed(arguments.key_file, "the key file"):
         raise TokenFileError(problem)
-    # Not an argument: command lines are visible to everyone on a machine.
+    # From stdin: command lines are visible to all users of a machine.
     user_id = sys.stdin.read().rstrip("\n")
     expires_s = int(time.time()) + 60 * arguments.minutes
     print(mint_user_token(arguments.key_file.read_text(), user_id, expires_s=expires_s))
@@ -100,17 +101,17 @@ def _mint(arguments: argparse.Namespace) -> int:
 
 def _do(arguments: argparse.Namespace, path: Path) -> int:
     for option, given in (("--user-ids", arguments.user_ids), ("--for-users", arguments.for_users)):
-        if given and arguments.what != "add":
+        if given and arguments.action != "add":
             raise TokenFileError(f"{option} must be given to `blendstream tokens add` only")
-    if arguments.what == "list":
+    if arguments.action == "list":
         for name, found in sorted(read_tokens(read_token_file(path)).items()):
             shared = "" if found.user_ids == name else f"  user ids of {found.user_ids}"
             signs = ", signs for users" if found.signers else ""
             print(f"{name}  {len(found.tokens)}{signs}{shared}")
         return 0
     if arguments.name is None:
-        raise TokenFileError(f"`blendstream tokens {arguments.what}` needs an application's NAME")
-    if arguments.what == "add":
+        raise TokenFileError(f"`blendstream tokens {arguments.action}` needs an application's NAME")
+    if arguments.action == "add":
         key = add_token(path, arguments.name, arguments.user_ids, for_users=arguments.for_users)
         print(key)
         return 0

@@ -1,11 +1,11 @@
-"""Check that the release log, Redis and the topics agree; say what differs and what to do.
+"""Check that the release log, Redis and the topics agree; print each difference and what to do.
 
-Reads the log from its very beginning, recent epochs' documents in the log and in their topics, and
-the counts of unreleased epochs. Changes nothing. Exits with 1 when anything differs.
+Reads the log from its beginning, recent epochs' documents in the log and in their topics, and the
+counts of unreleased epochs. Changes nothing. Exits with 1 if anything differs.
 
-The service may run meanwhile: what differs is checked again some seconds later, and only what
-differs then too is reported. While workers count, counts are compared between two bounds; they are
-compared exactly when the workers are idle or stopped.
+The service may run during the check: it repeats failed comparisons after some seconds and reports
+only differences found both times. While workers count, a count must lie between two bounds; while
+they are idle or stopped, the comparison is exact.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["differences", "run"]
 
-#: What differs, so that a second look can tell the same thing from another, and the sentence
-#: for it, in which numbers may have changed.
+#: Sentences by identity of the difference: a second check finds the same identity, though the
+#: numbers in the sentence may have changed.
 _Differences = dict[tuple[object, ...], str]
 
-#: Between two checks. Shorter than a job's step (a document is committed, then published; counts
-#: are removed after the release) would report normal work; longer only keeps the operator waiting.
+#: Pause between the two checks. Shorter than a job's step (commit, then publish; release, then
+#: delete counts) would report normal work; longer only makes the operator wait.
 _AGAIN_AFTER_S = 5.0
 
 
@@ -48,13 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check and print; return 1 if anything differs."""
     settings = load_settings(arguments.settings).settings
     return asyncio.run(_run(settings, as_json=arguments.json))
 
 
 async def _run(settings: Settings, *, as_json: bool = False) -> int:
     async with connected(settings) as context:
-        await read_log(context)  # Says so when something blocks it.
+        await read_log(context)  # Warns if a transaction blocks the log.
         progress = _quiet if as_json else print
         lines = await differences(context, again_after_s=_AGAIN_AFTER_S, progress=progress)
     if as_json:
@@ -67,7 +68,7 @@ async def _run(settings: Settings, *, as_json: bool = False) -> int:
 
 
 def _quiet(_line: str) -> None:
-    """Say nothing of the progress."""
+    """Discard a line of progress."""
 
 
 async def differences(
@@ -76,14 +77,14 @@ async def differences(
     again_after_s: float = 0.0,
     progress: Callable[[str], None] = _quiet,
 ) -> list[str]:
-    """One sentence for each difference that a second check finds too."""
+    """Return a sentence per difference that two checks find."""
     first = await _check(context)
     if not first:
         return []
     progress(f"{counted(len(first), 'difference')} at first; checking again in {again_after_s:g} s")
     await asyncio.sleep(again_after_s)
     second = await _check(context)
-    return [sentence for what, sentence in second.items() if what in first]
+    return [sentence for identity, sentence in second.items() if identity in first]
 
 
 async def _check(context: JobContext) -> _Differences:
@@ -96,7 +97,7 @@ async def _check(context: JobContext) -> _Differences:
 
 
 async def _log_against_itself(context: JobContext, log_state: ReleaseLogState) -> _Differences:
-    """The whole log gives the same ledger as the checkpoint does; nothing was released twice."""
+    """Compare the ledger from the checkpoint with that of the whole log; find double releases."""
     whole, released = await context.log.read_all()
     differences: _Differences = {}
     if whole.ledger.lifetime != log_state.ledger.lifetime:
@@ -134,11 +135,11 @@ async def _log_against_topics(context: JobContext, log_state: ReleaseLogState) -
                 differences["document", name, epoch] = f"epoch {epoch}: {error}"
                 continue
             if published.get(epoch) != data:
-                what = "is missing" if epoch not in published else "has other bytes"
+                fault = "is missing" if epoch not in published else "has other bytes"
                 differences["published", name, epoch] = (
-                    f"the {name} of epoch {epoch} {what} in {topic}: restart `blendstream jobs` "
-                    "after deleting the key that ends in :published: and this topic's name in "
-                    "Redis, and it is written again from the log"
+                    f"the {name} of epoch {epoch} {fault} in {topic}: delete the Redis key that "
+                    "ends in :published: and this topic's name, and restart `blendstream jobs`, "
+                    "which writes it again from the log"
                 )
     return differences
 
@@ -159,7 +160,7 @@ async def _log_against_redis(
     described = (await context.kafka.describe([topic.name]))[topic.name]
     partitions = range(topic.partitions)
     states = [await tables.stored_state(partition) for partition in partitions]
-    # Asked after the states: what arrives in between is then not counted yet.
+    # Read after the states: otherwise a state could include entries beyond an older end.
     ends = await context.kafka.ends(topic.name, partitions)
     for partition, state in enumerate(states):
         where = f"{topic.name} partition {partition}"
@@ -168,7 +169,7 @@ async def _log_against_redis(
                 f"{where}: a script failed half-way; run `blendstream rebuild`"
             )
         if state.offset is not None and state.offset > ends[partition]:
-            # One broker's answer may be old.
+            # The end may be a stale one; ask every broker.
             ends[partition] = await context.kafka.max_end_offset(topic.name, partition)
         if state.offset is not None and state.offset > ends[partition]:
             differences["end", where] = (
@@ -201,10 +202,10 @@ async def _log_against_redis(
 async def _totals_against_tables(
     context: JobContext, state: EpochState, stem: InputStream
 ) -> _Differences:
-    """Compare the sum of the counts in Redis with the number of entries that were counted.
+    """Compare the sum of the counts in Redis with the number of counted entries.
 
-    Workers may count meanwhile. Both numbers only grow, so the sum must lie between the totals
-    before and after it was read.
+    Workers may count during this check. Both numbers only grow, so the sum must lie between the
+    totals read before and after it.
     """
     topic, tables = context.topics.of(stem), context.tables(stem)
     partitions = range(topic.partitions)
@@ -217,8 +218,8 @@ async def _totals_against_tables(
     before = await counted()
     if isinstance(tables, OptinRecordTable):
         kind, width, stored = "records", 1, 0
-        for share in OptinSubgroup:
-            async for rows in tables.record_rows(state.epoch, share, partitions):
+        for subgroup in OptinSubgroup:
+            async for rows in tables.record_rows(state.epoch, subgroup, partitions):
                 stored += int(row_counts(rows).sum())
     elif state.head_list is None:
         return {}

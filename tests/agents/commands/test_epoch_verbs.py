@@ -51,7 +51,7 @@ def test_what_cannot_be_an_order_to_abandon_is_answered_with_its_usage(
 
 @pytest.mark.parametrize(
     ("reason", "told"),
-    [(" ", "needs a reason that says something"), ("x" * 2000, "a reason must have at most")],
+    [(" ", "the reason must not be empty"), ("x" * 2000, "a reason must have at most")],
 )
 @pytest.mark.usefixtures("raw_settings")
 def test_a_reason_that_says_nothing_or_too_much_is_refused(

@@ -37,7 +37,7 @@ def test_a_ledger_at_its_limit_says_so_before_the_service_pauses(settings: Setti
     assert sorted(log.log_state.epochs) == [0, 1], "the second one is open ahead"
 
     said = state(settings, log, START + 1000)
-    assert said.startswith("state: running, and AT ITS LIMIT: no epoch opens after those that are")
+    assert said.startswith("state: running, and AT ITS LIMIT: no further epoch opens")
     assert "until 2024-10-05 00:00:00 UTC: the privacy budget of this period is spent" in said
     kept(settings, START + 2 * window_ms, log)
     said = state(settings, log, START + 2 * window_ms)
@@ -62,11 +62,11 @@ def test_an_epoch_in_which_nobody_took_part_stays_charged_and_the_ledger_says_wh
     kept(settings, now_ms + 100_000, log)
     log.estimates(0, now_ms, reasons=[IncompleteReason.TOO_FEW_OPTIN_USERS], empty=True)
 
-    assert log.log_state.epochs[0].stage.over
-    assert log.log_state.ledger == before == log.reread().ledger
-    (said,) = [line for line in show(settings, log.log_state, now_ms) if "charged so far" in line]
-    assert said.startswith("epochs charged so far: 2, each when it opened, before anyone took part")
-    assert "an epoch in which no one took part stays charged (docs/epochs.md" in said
+    assert log.book.epochs[0].stage.over
+    assert log.book.ledger == before == log.reread().ledger
+    (said,) = [line for line in show(settings, log.book, now_ms) if "charged so far" in line]
+    assert said.startswith("epochs charged so far: 2, each when it opened")
+    assert "an epoch without participants stays charged (docs/epochs.md" in said
 
 
 def test_the_ledger_shows_what_holds_for_those_who_move_and_for_changed_settings(
@@ -75,8 +75,8 @@ def test_the_ledger_shows_what_holds_for_those_who_move_and_for_changed_settings
     """Two epochs of ε = 4: whoever moved between the groups is bounded by both figures together."""
     lines = show(settings, kept(settings, START, ModelLog()).log_state, START)
 
-    (both,) = [line for line in lines if "in both groups, by turns" in line]
-    assert both.strip().startswith("someone who was in both groups, by turns: at most ε=16 at δ=")
+    (both,) = [line for line in lines if "in one group after the other" in line]
+    assert "at most ε=16 at δ=" in both
     (optin,) = [line for line in lines if line.startswith("  opt-in users")]
-    assert "(plain sums: ε=8, δ=2e-05)" in optin
-    assert any("not chosen by looking at results; plain sums always do" in line for line in lines)
+    assert "(basic composition: ε=8, δ=2e-05)" in optin
+    assert any("independently of results; basic composition always does" in line for line in lines)

@@ -32,7 +32,7 @@ def test_when_one_ends_by_itself_the_others_are_stopped_and_it_is_named(
     )  # fmt: skip
 
     assert ended.returncode == 1
-    assert "ended by itself with status 1; stopping the others" in ended.stderr
+    assert "exited with status 1; stopping the others" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -258,7 +258,7 @@ def test_results_show_what_the_publication_says_to_read(
     shown = capsys.readouterr().out
     assert "1,000 opt-in users, 12,000 clients" in shown
     assert "30.000%  29.000% … 31.000%    tea → https://t.example/" in shown
-    assert "the groups disagree by more than chance (p = 0.001); shown: the clients'" in shown
+    assert "the groups disagree significantly (p = 0.001); shown: the clients'" in shown
     assert "epoch 41, 2026-12-18 00:00:00 to 2026-12-19 00:00:00 UTC, complete" in shown
     assert "… and 2 more" in shown
 
