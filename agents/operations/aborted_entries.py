@@ -1,8 +1,8 @@
 """Abandon the epochs whose draw was lost when an operator aborted a hanging transaction.
 
-Kafka had acknowledged what such a transaction holds, so noise in it counts as drawn, and is never
-drawn again. Aborted records stay in Kafka's files, where readers of uncommitted records see them:
-a record from the offset on that they see, and readers of committed records do not, was aborted.
+Kafka had acknowledged the records of the transaction, so their noise counts as drawn and must never
+be drawn again. Aborted records remain in Kafka's files: a record is aborted if a `read_uncommitted`
+consumer returns it and a `read_committed` consumer does not.
 
 Promises: nothing is drawn. Safe to repeat.
 Assumes: no jobs process has run since the abort (docs/runbook.md, ReleaseLogBlocked).
@@ -25,19 +25,19 @@ from blendstream.streams.releases.log_consumer import LogConsumer
 
 __all__ = ["abandon_aborted"]
 
-_VANISHED = "its release vanished with a transaction that hung in Kafka, and is not drawn again"
+_LOST = "its release was lost with an aborted transaction in Kafka and is not drawn again"
 
 
 async def abandon_aborted(context: JobContext, offset: int) -> None:
-    """Report the entries that were aborted from an offset on; abandon epochs whose draw was."""
-    async with context.log.fenced_session(Kind.OPERATOR) as session:
-        # After our fence record was read: nothing can be committed before it any more.
+    """Print the entries aborted from an offset on; abandon epochs whose draws are among them."""
+    async with context.log.turn(Kind.OPERATOR) as turn:
+        # The session's own record was read, so no earlier record can still be committed.
         sent = await _entries(context, offset, "read_uncommitted")
         committed = await _entries(context, offset, "read_committed")
         if offset not in sent or offset in committed:
             raise ParameterError(
-                f"--offset must be where the aborted transaction began, as `blendstream doctor` "
-                f"named it, but no record at offset {offset} was aborted"
+                f"--offset must be the first offset of the aborted transaction, as `blendstream "
+                f"doctor` printed it, but no record at offset {offset} was aborted"
             )
         aborted = [e for at in sorted(sent.keys() - committed.keys()) for e in sent[at]]
         for entry in aborted:
@@ -47,12 +47,12 @@ async def abandon_aborted(context: JobContext, offset: int) -> None:
             say("aborted: no entry")
         lost = _lost_draws(session.log_state, aborted)
         if lost:
-            await session.commit([entries.epoch_abandoned(epoch, _VANISHED) for epoch in lost])
-            say(f"abandoned, since a draw of theirs was lost: epochs {', '.join(map(str, lost))}")
+            await turn.commit([entries.epoch_abandoned(epoch, _LOST) for epoch in lost])
+            say(f"abandoned, because a draw was lost: epochs {', '.join(map(str, lost))}")
 
 
 def _lost_draws(log_state: ReleaseLogState, aborted: Sequence[Entry]) -> list[int]:
-    """Unfinished epochs whose noise was drawn for an entry that was aborted."""
+    """Return the unfinished epochs whose noise was drawn for an aborted entry."""
     drawn = {(entry.get("entry"), entry.get("epoch")) for entry in aborted}
     return [
         state.epoch
@@ -68,7 +68,7 @@ def _lost_draws(log_state: ReleaseLogState, aborted: Sequence[Entry]) -> list[in
 async def _entries(
     context: JobContext, offset: int, isolation: Literal["read_committed", "read_uncommitted"]
 ) -> dict[int, list[Entry]]:
-    """List the entries of every record from an offset on, by offset, without fence entries."""
+    """Return the entries of all records from an offset on, by offset, without session records."""
 
     def read() -> dict[int, list[Entry]]:
         kafka = context.settings.kafka

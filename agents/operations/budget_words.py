@@ -1,7 +1,7 @@
-"""How many epochs the privacy budget pays for, in words: spent, left, and when it resumes.
+"""Compute and describe how many epochs the privacy budget pays for: spent, left, and until when.
 
-Promises: nothing is charged. The ledger is asked what it would say of the next epochs, one after
-another, with the same rule that opens them.
+Promises: nothing is charged. The next epochs are checked against the ledger one after another, by
+the rule that the jobs open them with.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from blendstream.streams.settings import Settings
 
 __all__ = ["BudgetUse", "budget_use", "day_text", "duration_text"]
 
-#: Beyond this many the count is cut: the answer is "enough" either way, and it stays quick.
+#: The count stops here: more epochs are "enough" in any case, and the computation stays fast.
 _MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """One period's epochs: charged so far, and those that can still be paid for."""
+    """One period's epochs: the number charged so far and the number that still fit the limit."""
 
     charged: int
     affordable: int
-    #: Whether all windows that are left in the period can be paid for.
+    #: True if the limit allows all remaining windows of the period.
     whole_period: bool
     lasts_until_s: int
     period_end_s: int
@@ -37,7 +37,7 @@ class BudgetUse:
 
     @property
     def sentence(self) -> str:
-        """For an operator, such as: 30 of 30 epochs spent; collecting resumes 18 December."""
+        """A sentence such as: 30 of 30 epochs of this period spent; collecting resumes …"""
         resumes = day_text(self.period_end_s, self.now_s)
         if self.whole_period:
             spent = f"{counted(self.charged, 'epoch')} of this period spent"
@@ -55,7 +55,7 @@ class BudgetUse:
 def budget_use(
     settings: Settings, ledger: Ledger, now_s: int, last: EpochParameters | None = None
 ) -> BudgetUse:
-    """The period that holds `now_s`; `last` is the epoch opened last."""
+    """Return the budget use of the period that contains `now_s`; `last` is the newest epoch."""
     limit, window_s = limit_from(settings), settings.epoch.window_s
     start, end = limit.period_of(now_s)
     first_s = now_s if last is None else max(now_s, last.window_end_ms // 1000)
@@ -74,18 +74,18 @@ def budget_use(
 def _affordable(
     settings: Settings, ledger: Ledger, last: EpochParameters | None, first_s: int, windows: int
 ) -> int:
-    """How many epochs, of `windows` that follow each other from `first_s`, can be paid for."""
+    """Return how many consecutive epochs from `first_s`, at most `windows`, fit the limit."""
     plan, limit = plan_from(settings), limit_from(settings)
     number = 0 if ledger.last_epoch is None else ledger.last_epoch + 1
 
-    # Charged once and kept, so that a search looks at each of them once; with the plan and budget
-    # period of the epoch before.
+    # Cached, so that the search charges each epoch once: the ledgers after 0, 1, 2 … epochs, and
+    # for each the last epoch's plan and budget period.
     charged = [ledger]
     begun: list[tuple[EpochPlan | None, BudgetPeriod | None]] = [
         (None, None) if last is None else (last.plan, last.period)
     ]
 
-    def paid(epochs: int) -> bool:
+    def fits(epochs: int) -> bool:
         while True:
             done = len(charged) - 1
             of_epoch, period = next_period(*begun[done], plan, number + done)
@@ -96,16 +96,16 @@ def _affordable(
             charged.append(charged[done].with_charge(charge))
             begun.append((of_epoch, period))
 
-    low, high = 0, windows + 1  # `low` are paid for, `high` are not or were not asked for.
+    low, high = 0, windows + 1  # `low` epochs fit; `high` do not, or exceed `windows`.
     while high - low > 1:
         middle = (low + high) // 2
         del charged[middle:], begun[middle:]
-        low, high = (middle, high) if paid(middle) else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
 def day_text(time_s: int, now_s: int) -> str:
-    """A day for people, with its time and year where they matter.
+    """Format a day, with the time unless it is midnight, and the year unless it is this one.
 
     >>> noon = 1_797_508_800
     >>> day_text(1_797_552_000, noon), day_text(1_797_555_600, noon), day_text(0, noon)
@@ -121,7 +121,7 @@ def day_text(time_s: int, now_s: int) -> str:
 
 
 def duration_text(seconds: int) -> str:
-    """A whole number of the largest unit that fits.
+    """Format a duration as an integer of the largest unit that divides it.
 
     >>> [duration_text(s) for s in (86_400, 31_536_000, 7_200, 90)]
     ['1 day', '365 days', '2 hours', '90 seconds']

@@ -1,8 +1,8 @@
-"""Check a running edge from outside, as a device meets it: `blendstream doctor --edge URL`.
+"""Check a running edge from outside, as a device would: `blendstream doctor --edge URL`.
 
-Sends seven requests: none of them is a report or a record, and nothing is stored. The slow ones
-take as long as the edge lets them, half a minute at most. The requirements are those of
-docs/install.md, *The edge*, which holds for HAProxy, Envoy or a cloud's balancer too.
+Sends seven requests; none contains a report or a record, and nothing is stored. The slow ones take
+until the edge closes them, at most 30 s. The requirements are those of docs/install.md, *The
+edge*; they also apply to HAProxy, Envoy or a cloud's load balancer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from blendstream.streams.wire.submissions import MAX_BODY_BYTES
 
 __all__ = ["examine_edge"]
 
-#: An edge that waits longer for the rest of a request lets a few machines use up its connections.
+#: If an edge waited longer for the rest of a request, a few machines could exhaust its connections.
 LONGEST_WAIT_S = 30.0
-#: Time enough to notice that renewing fails, and to repair it.
+#: Enough time to notice and repair a failed renewal.
 _DAYS_LEFT = 14
 _CONNECT_S = 10.0
 _HOW = "compare with deploy/edge/nginx.conf and docs/install.md, The edge"
@@ -37,7 +37,7 @@ _CACHE_HEADERS = ("cache-status", "x-cache", "x-cache-status", "cf-cache-status"
 
 
 async def examine_edge(url: str, clock: Callable[[], float] = time.time) -> AsyncIterator[Finding]:
-    """Yield every finding as it is made. `clock` is this machine's."""
+    """Check the edge at `url` and yield each finding immediately. `clock` is this machine's."""
     address = urlsplit(url)
     if address.scheme != "https" or not address.hostname:
         yield fix("tls", f"devices need https://HOST, got {address.scheme or url!r}; name that URL")
@@ -52,9 +52,9 @@ async def examine_edge(url: str, clock: Callable[[], float] = time.time) -> Asyn
             yield await _body_limit(client)
             yield await _cache(client)
         except httpx.TransportError as error:
-            yield fix("edge", f"it must answer every request, got {type(error).__name__}; {_HOW}")
+            yield fix("edge", f"must respond to every request, got {type(error).__name__}; {_HOW}")
             return
-    slow = [_slow(what, address, start) for what, start in _UNFINISHED.items()]
+    slow = [_slow(subject, address, start) for subject, start in _UNFINISHED.items()]
     for finding in await asyncio.gather(*slow):
         yield finding
 
@@ -79,15 +79,16 @@ async def _certificate(address: SplitResult, clock: Callable[[], float]) -> Find
         )
     except (OSError, TimeoutError) as error:
         return fix(
-            "tls", f"it must answer on port {address.port or 443}, got {type(error).__name__}"
+            "tls",
+            f"must accept connections on port {address.port or 443}, got {type(error).__name__}",
         )
-    shown = writer.get_extra_info("ssl_object")
+    tls = writer.get_extra_info("ssl_object")
     writer.close()
-    left = (ssl.cert_time_to_seconds(shown.getpeercert()["notAfter"]) - clock()) / 86_400
-    said = f"{shown.version()}, and the certificate ends in {counted(int(left), 'day')}"
+    left = (ssl.cert_time_to_seconds(tls.getpeercert()["notAfter"]) - clock()) / 86_400
+    state = f"{tls.version()}, and the certificate expires in {counted(int(left), 'day')}"
     if left < _DAYS_LEFT:
-        return fix("tls", f"{said}; renew it, reload the edge, and see why that did not happen")
-    return ok("tls", said)
+        return fix("tls", f"{state}; renew it, reload the edge, and repair automatic renewal")
+    return ok("tls", state)
 
 
 async def _behind(client: httpx.AsyncClient) -> Finding:
@@ -97,15 +98,15 @@ async def _behind(client: httpx.AsyncClient) -> Finding:
         return fix(
             "gateway",
             f"/healthz must be 200 through the edge, got {response.status_code}; start a gateway "
-            "and see where the edge looks for it",
+            "and check the address that the edge forwards to",
         )
     if re.search(r"\d", server):
         return fix("gateway", f"Server must name no version, got {server!r}; {_HOW}")
-    return ok("gateway", f"answers; Server is {server!r} and names no version")
+    return ok("gateway", f"responds; Server is {server!r} and names no version")
 
 
 async def _body_limit(client: httpx.AsyncClient) -> Finding:
-    """A body over the limit: the answer is the edge's own, so its form is checked, too."""
+    """Check the response to a body over the limit, and its type, because the edge writes it."""
     response = await client.post("/v1/reports", content=b" " * (MAX_BODY_BYTES + 1))
     form = response.headers.get("content-type", "")
     if response.status_code != 413:
@@ -122,18 +123,18 @@ async def _body_limit(client: httpx.AsyncClient) -> Finding:
 async def _cache(client: httpx.AsyncClient) -> Finding:
     for _ in range(2):
         response = await client.get("/openapi.json")
-    told = " ".join(response.headers.get(name, "") for name in _CACHE_HEADERS).lower()
-    if "hit" in told or "age" in response.headers:
-        return ok("cache", "publications are cached: the second answer came from the edge")
+    status = " ".join(response.headers.get(name, "") for name in _CACHE_HEADERS).lower()
+    if "hit" in status or "age" in response.headers:
+        return ok("cache", "publications are cached: the second response came from the edge")
     return note(
         "cache",
-        "no Age or Cache-Status shows that publications are cached: every reader costs a gateway "
-        f"its time; {_HOW}",
+        "no Age or Cache-Status header shows that publications are cached: the gateways serve "
+        f"every reader; {_HOW}",
     )
 
 
-async def _slow(what: str, address: SplitResult, start: str) -> Finding:
-    """Begin a request, send no more, and wait until the edge ends it."""
+async def _slow(subject: str, address: SplitResult, start: str) -> Finding:
+    """Send the start of a request and wait until the edge closes the connection."""
     reader, writer = await _connect(address)
     writer.write(start.format(host=address.hostname).encode())
     began = time.monotonic()
@@ -143,10 +144,10 @@ async def _slow(what: str, address: SplitResult, start: str) -> Finding:
                 await reader.read()
     except TimeoutError:
         return fix(
-            what,
-            f"a request whose rest does not come must be ended within {LONGEST_WAIT_S:.0f} s, and "
-            f"was not; {_HOW}",
+            subject,
+            f"an unfinished request must be ended within {LONGEST_WAIT_S:.0f} s, and was not; "
+            f"{_HOW}",
         )
     finally:
         writer.close()
-    return ok(what, f"ended after {time.monotonic() - began:.0f} s")
+    return ok(subject, f"ended after {time.monotonic() - began:.0f} s")

@@ -1,9 +1,9 @@
-"""Checks what fencing depends on in Kafka: its log of transactions, and no unclean elections.
+"""Check the Kafka settings that fencing depends on: transaction log and clean leader elections.
 
-A release is drawn once because a second producer of the same transactional id fences the first.
-Kafka remembers that in `__transaction_state`. The fence is lost if the only copy of that topic is
-lost, or if a broker that lacks its newest records is elected leader. In the same way our own topics
-would lose what they have acknowledged.
+A release is drawn once because a second producer with the same transactional id fences the first.
+Kafka stores this in `__transaction_state`. The fence is lost if the only copy of that topic is
+lost, or if a broker that lacks its newest records is elected leader. Our own topics would lose
+acknowledged records in the same cases.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _VERIFIED = "transaction.partition.verification.enable"
 async def fencing_checks(
     settings: Settings, kafka: KafkaInspector, admin: AdminClient, brokers: Sequence[int]
 ) -> AsyncIterator[Finding]:
-    """Check Kafka's log of transactions, their verification, and unclean elections."""
+    """Check Kafka's transaction log, transaction verification, and unclean elections."""
     timeout_s = settings.kafka.request_timeout_s
     names = [TRANSACTION_LOG, *(topic.name for topic in Topics(settings).all())]
     described = await kafka.describe(names)
@@ -51,7 +51,7 @@ async def fencing_checks(
             settings.topics, "has", log.copies, None if least is None else int(least)
         )
     else:
-        # Kafka creates it for the first transaction, with the settings of the broker that does so.
+        # Kafka creates it at the first transaction, with the settings of the broker that does so.
         values = [
             await broker_setting(admin, broker, f"transaction.state.log.{name}", timeout_s)
             for name in ("replication.factor", "min.isr")
@@ -72,11 +72,11 @@ async def fencing_checks(
 def transactions(
     wanted: TopicsSettings, has: str, copies: int | None, in_sync: int | None
 ) -> Finding:
-    """Whether the log of transactions is as safe as our own topics; `None`: Kafka did not say."""
+    """Check that the transaction log is as safe as our topics; `None`: Kafka did not report it."""
     if copies is None or in_sync is None:
         return note(
             "transactions",
-            f"Kafka did not say how many copies {TRANSACTION_LOG} {has}; let this user describe "
+            f"Kafka did not report how many copies {TRANSACTION_LOG} {has}; let this user describe "
             f"topics and brokers, or check that it has {wanted.replication} copies and "
             f"min.insync.replicas={wanted.min_insync_replicas}",
         )
@@ -84,8 +84,8 @@ def transactions(
         return fix(
             "transactions",
             f"{TRANSACTION_LOG} must have {wanted.replication} copies and "
-            f"min.insync.replicas={wanted.min_insync_replicas}, as topics.replication and "
-            f"topics.min_insync_replicas say, but it {has} {copies} and {in_sync}: with a lost "
+            f"min.insync.replicas={wanted.min_insync_replicas}, as set by topics.replication and "
+            f"topics.min_insync_replicas, but it {has} {copies} and {in_sync}: after the loss of a "
             "broker a release could be drawn twice. Set transaction.state.log.replication.factor "
             "and transaction.state.log.min.isr on all brokers; if the topic exists, add copies "
             "with kafka-reassign-partitions.sh and set min.insync.replicas with kafka-configs.sh",
@@ -98,7 +98,7 @@ def transactions(
 
 
 def verification(enabled: Sequence[str | None]) -> Finding:
-    """Judge each broker's setting for verifying transactions; `None`: it has no such setting."""
+    """Check each broker's setting for verifying transactions; `None`: it has no such setting."""
     if "false" in enabled:
         return fix(
             "verification",
@@ -110,20 +110,20 @@ def verification(enabled: Sequence[str | None]) -> Finding:
     if None in enabled:
         return note(
             "verification",
-            f"Kafka did not say whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
+            f"Kafka did not report whether {_VERIFIED} is on; Kafka 3.6 and later have it, on by "
             "default. Let this user describe the brokers' configuration.",
         )
     return ok("verification", f"transactions are verified by {counted(len(enabled), 'broker')}")
 
 
 def leaders(unclean: Mapping[str, str | None]) -> Finding:
-    """Judge each topic's `unclean.leader.election.enable`; `None`: Kafka did not say."""
+    """Check each topic's `unclean.leader.election.enable`; `None`: Kafka did not report it."""
     on = sorted(name for name, value in unclean.items() if value == "true")
     if on:
         return fix(
             "leaders",
             f"{_UNCLEAN} must be false for every topic, found true for {', '.join(on)}: a broker "
-            "that lacks acknowledged records could lead it, and a release be lost and drawn "
+            "that lacks acknowledged records could become leader, and a release be lost and drawn "
             f"again; kafka-configs.sh --alter --entity-type topics --entity-name TOPIC "
             f"--add-config {_UNCLEAN}=false",
         )
@@ -131,7 +131,7 @@ def leaders(unclean: Mapping[str, str | None]) -> Finding:
     if silent:
         return note(
             "leaders",
-            f"Kafka did not say whether unclean elections are off for {', '.join(silent)}; let "
+            f"Kafka did not report whether unclean elections are off for {', '.join(silent)}; let "
             f"this user describe the topics' configuration, or check that {_UNCLEAN} is false",
         )
     return ok("leaders", f"unclean elections are off for {counted(len(unclean), 'topic')}")
@@ -140,8 +140,8 @@ def leaders(unclean: Mapping[str, str | None]) -> Finding:
 async def broker_setting(
     admin: AdminClient, broker: int, name: str, timeout_s: float
 ) -> str | None:
-    """A broker's value of one of its settings; `None` when it does not say."""
-    # One request for each: librdkafka takes a single broker in a request.
+    """Return a broker's value of one of its settings; `None` if it does not report it."""
+    # One request per broker: librdkafka accepts only one broker in a request.
     config = await _described(admin, ResourceType.BROKER, str(broker), timeout_s)
     return (config or {}).get(name)
 

@@ -1,4 +1,4 @@
-"""What `doctor` reports about one thing that it checked."""
+"""The result type of `doctor`'s checks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["Finding", "Grade", "fix", "note", "ok"]
 
 
 class Grade(enum.StrEnum):
-    """Whether something must be done about a finding."""
+    """How serious a finding is."""
 
     OK = "ok"
-    NOTE = "note"  #: works, but not as production should
+    NOTE = "note"  #: works, but is not suitable for production
     FIX = "fix"  #: must be fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked: `what` it is, and what was `found`, in a sentence."""
+    """One check's result: its subject (`what`), its grade, and a sentence (`found`)."""
 
     grade: Grade
     what: str

@@ -1,9 +1,9 @@
-"""Check everything that the service depends on, and say how to fix what is wrong.
+"""Check everything that the service depends on, and state how to fix each problem.
 
-Leaves everything as it was: no topic of the service is created, and a key that is written to see
-whether Redis accepts writes expires within a minute. A broker's time is only known from a record
-that it appends, so a byte or two are written to the clock topic, which is never read. Before the
-first start that topic does not exist: a temporary one is created and then deleted.
+The checks leave no trace: they create no topic of the service, and the key that tests whether Redis
+accepts writes expires within a minute. A broker's time is only visible in a record that it appends,
+so a byte or two are written to the clock topic, which nobody reads. Before the first start that
+topic does not exist, so a temporary one is created and deleted.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ _LIBRARIES = (
 async def examine(
     settings: Settings, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[Finding]:
-    """Every finding as it is made. `clock` is this machine's."""
+    """Check everything and yield each finding immediately. `clock` is this machine's."""
     yield versions()
     yield _tokens(settings)
     yield edge_needed(settings.gateway)
     yield budget(settings, clock())
     kafka = KafkaInspector(settings.kafka)
-    answers = True
+    reachable = True
     async for finding in _brokers(settings, kafka):
-        # Topics and clock are checked as long as a broker answers, even if something else is wrong.
-        answers = answers and (finding.what, finding.grade) != ("kafka", Grade.FIX)
+        # Topics and clock are checked if a broker responds, even if something else is wrong.
+        reachable = reachable and (finding.what, finding.grade) != ("kafka", Grade.FIX)
         yield finding
-    if answers:
+    if reachable:
         async for finding in _topics(settings, kafka):
             yield finding
         grade, sentence = await check_release_log(settings, kafka)
@@ -81,7 +81,7 @@ async def examine(
 
 
 def versions(installed: Callable[[str], str] = version) -> Finding:
-    """The most important libraries, and those that are older than this version needs."""
+    """List the most important libraries, or those that are older than required."""
     try:
         # An upper bound may come first: faust-streaming<0.16,>=0.15.3
         listed = "\n".join(requires("blendstream") or ())
@@ -109,14 +109,14 @@ def versions(installed: Callable[[str], str] = version) -> Finding:
 
 
 def _tokens(settings: Settings) -> Finding:
-    """Who may send opt-in records; without them no head list is built and nothing is published."""
+    """Check that an application may send opt-in records; without any, nothing is published."""
     file = settings.gateway.token_file
-    how = "`blendstream tokens add APPLICATION --file FILE` makes one"
+    how = "`blendstream tokens add APPLICATION --file FILE` creates one"
     if file is None:
         return fix(
             "tokens",
             "gateway.token_file is not set: a gateway refuses every opt-in record, and nothing is "
-            f"ever published; {how} (a host that runs no gateway needs none)",
+            f"published; {how} (a host that runs no gateway needs none)",
         )
     try:
         applications = len(read_tokens(file.read_text(encoding="utf-8")))
@@ -137,20 +137,20 @@ def _tokens(settings: Settings) -> Finding:
 
 
 def edge_needed(gateway: GatewaySettings) -> Finding:
-    """Who can connect to the gateway past an edge."""
+    """Check whether other machines can connect to the gateway without passing an edge."""
     at = listening_address(gateway)
     if needs_edge(gateway):
         return note(
             "edge",
-            f"the gateway listens at {at}, where whoever reaches this host can connect past the "
-            "edge: set gateway.unix_socket behind nginx on this host, or let the firewall admit "
-            "the edge alone (docs/install.md, The edge)",
+            f"the gateway listens at {at}, where anyone who reaches this host can bypass the edge: "
+            "set gateway.unix_socket behind nginx on this host, or let the firewall admit only the "
+            "edge (docs/install.md, The edge)",
         )
     return ok("edge", f"the gateway listens at {at}, which only this host reaches")
 
 
 def budget(settings: Settings, now_s: float) -> Finding:
-    """How many epochs of a whole period the limits pay for."""
+    """Check how many epochs of a whole period the limits pay for."""
     period_s, window_s = settings.budget.period_s, settings.epoch.window_s
     start_s = int(now_s) // period_s * period_s
     use = budget_use(settings, Ledger(), start_s)
@@ -162,7 +162,7 @@ def budget(settings: Settings, now_s: float) -> Finding:
         f"pays for {counted(use.affordable, 'epoch')} of {window} in a period of {period}: "
         f"collecting then pauses for {duration_text(period_s - use.affordable * window_s)}. To "
         "collect longer raise the budget's limits, lower privacy.epsilon, raise privacy.cohorts or "
-        "lengthen epoch.window_s; `blendstream ledger` says how many epochs are left now",
+        "lengthen epoch.window_s; `blendstream ledger` shows how many epochs are left now",
     )
 
 
@@ -174,7 +174,7 @@ async def _brokers(settings: Settings, kafka: KafkaInspector) -> AsyncIterator[F
     except KafkaException as error:
         yield fix(
             "kafka",
-            f"no broker at {settings.kafka.bootstrap} answered within {timeout_s:g} s "
+            f"no broker at {settings.kafka.bootstrap} responded within {timeout_s:g} s "
             f"({error.args[0].name()}); start Kafka, or correct kafka.url, TLS or SASL settings",
         )
         return
@@ -200,7 +200,7 @@ async def _brokers(settings: Settings, kafka: KafkaInspector) -> AsyncIterator[F
 
 
 def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int]) -> Finding:
-    """Whether every record has as many copies as the settings demand; `copies` by topic."""
+    """Check that every topic has as many copies as the settings require; `copies` by topic."""
     if brokers < wanted.replication:
         return fix(
             "replication",
@@ -218,14 +218,14 @@ def replication(wanted: TopicsSettings, brokers: int, copies: Mapping[str, int])
     if wanted.allow_single_broker:
         return note(
             "replication",
-            "topics.allow_single_broker is set: losing one disk loses everything; not for "
+            "topics.allow_single_broker is set: the loss of one disk loses all data; not for "
             "production",
         )
     return ok("replication", f"{wanted.replication} copies, {counted(brokers, 'broker')}")
 
 
 def elections(unclean: Mapping[int, str | None]) -> Finding:
-    """Judge every broker's `unclean.leader.election.enable`; `None`: it did not say."""
+    """Check every broker's `unclean.leader.election.enable`; `None`: it did not report it."""
     on = [str(broker) for broker, value in unclean.items() if value == "true"]
     if on:
         return fix(
@@ -237,7 +237,7 @@ def elections(unclean: Mapping[int, str | None]) -> Finding:
     if silent:
         return note(
             "elections",
-            f"{noun(len(silent), 'broker')} {', '.join(silent)} did not say whether unclean "
+            f"{noun(len(silent), 'broker')} {', '.join(silent)} did not report whether unclean "
             "elections are off; let this user describe the brokers' configuration, or check that "
             "unclean.leader.election.enable is false",
         )
@@ -253,7 +253,7 @@ async def _topics(settings: Settings, kafka: KafkaInspector) -> AsyncIterator[Fi
     for problem in problems:
         yield Finding(Grade.NOTE if "not there yet" in problem else Grade.FIX, "topics", problem)
     if not problems:
-        yield ok("topics", f"all {len(Topics(settings).all())} are as they must be")
+        yield ok("topics", f"all {len(Topics(settings).all())} have the required settings")
 
 
 async def _broker_clock(
@@ -261,15 +261,15 @@ async def _broker_clock(
 ) -> Finding:
     topic = Topics(settings).clock.name
     try:
-        there = (await kafka.describe([topic]))[topic] is not None
+        exists = (await kafka.describe([topic]))[topic] is not None
     except BlenderError as error:
-        return fix("clock", f"not compared: {error}; look again")
-    if there:
+        return fix("clock", f"not compared: {error}; run this again")
+    if exists:
         return await _compared_clocks(settings, kafka, topic, clock)
     topic = f"{settings.topics.prefix}.doctor-{secrets.token_hex(4)}"
     admin = AdminClient(librdkafka_settings(settings.kafka))
     timeout_s = settings.kafka.request_timeout_s
-    made = NewTopic(
+    new_topic = NewTopic(
         topic,
         num_partitions=1,
         replication_factor=1,
@@ -277,14 +277,14 @@ async def _broker_clock(
     )
     try:
         created = admin.create_topics(
-            [made], operation_timeout=timeout_s, request_timeout=timeout_s
+            [new_topic], operation_timeout=timeout_s, request_timeout=timeout_s
         )
         await asyncio.wrap_future(created[topic])
     except KafkaException as error:
         return note(
             "clock",
-            "not compared: the topics are not there yet, and creating a temporary one was "
-            f"refused ({error.args[0].name()}); run this again after the first start",
+            "not compared: the topics do not exist yet, and Kafka refused to create a temporary "
+            f"one ({error.args[0].name()}); run this again after the first start",
         )
     finding = await _compared_clocks(settings, kafka, topic, clock)
     try:
@@ -304,35 +304,35 @@ async def _compared_clocks(
 ) -> Finding:
     """Compare this clock with every broker that leads a partition of the topic."""
     allowed_s, timeout_s = settings.epoch.allowed_skew_s, settings.kafka.request_timeout_s
-    answers: list[tuple[KafkaError | None, int]] = []
+    deliveries: list[tuple[KafkaError | None, int]] = []
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        answers.append((error, message.timestamp()[1]))
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        deliveries.append((error, message.timestamp()[1]))
 
     limit = {"message.timeout.ms": round(timeout_s * 1000)}
     producer = Producer(producer_settings(settings.kafka) | limit)
     try:
-        # A topic that was just created may have no known leader yet.
+        # The leader of a new topic may not be known yet.
         partitions = sorted((await kafka.leaders(topic)).values()) or [0]
     except BlenderError as error:
-        return fix("clock", f"not compared: {error}; look again")
+        return fix("clock", f"not compared: {error}; run this again")
     skew = 0.0
     # Twice: the first also connects to the broker, the second measures without that delay.
     for partition in [p for p in partitions for _ in range(2)]:
-        answers.clear()
+        deliveries.clear()
         sent_s = clock()
-        producer.produce(topic, b"?", partition=partition, on_delivery=delivered)
+        producer.produce(topic, b"?", partition=partition, on_delivery=on_delivery)
         await asyncio.to_thread(producer.flush, timeout_s + 1)
         acknowledged_s = clock()
-        if not answers or answers[0][0] is not None:
-            refused = answers[0][0] if answers else None
+        if not deliveries or deliveries[0][0] is not None:
+            refusal = deliveries[0][0] if deliveries else None
             return fix(
                 "clock",
                 f"not compared: Kafka must accept a record for topic {topic}, got "
-                f"{refused.name() if refused else 'no answer'}; let this user write there, and see "
-                "that topics.min_insync_replicas brokers are in sync",
+                f"{refusal.name() if refusal else 'no response'}; let this user write there, and "
+                "check that topics.min_insync_replicas brokers are in sync",
             )
-        append_s = answers[0][1] / 1000
+        append_s = deliveries[0][1] / 1000
         skew = max(skew, sent_s - append_s, append_s - acknowledged_s)
     if skew > allowed_s:
         return fix(

@@ -1,4 +1,4 @@
-"""Check every Redis server: version, replicas, eviction, files, and what may remain in them."""
+"""Check every Redis server: version, replicas, eviction, persistence, released text in files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OLDEST_REDIS = (6, 2)
 
 
 async def redis_checks(settings: Settings) -> AsyncIterator[Finding]:
-    """Every finding about Redis as it is made."""
+    """Check Redis and yield each finding immediately."""
     try:
         client = await connect_redis(settings.redis)
     except BlenderError as error:
@@ -51,19 +51,19 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
     if version_numbers(oldest) < _OLDEST_REDIS:
         yield fix("redis", f"version 6.2 or newer is needed, found {oldest}; upgrade")
     else:
-        yield ok("redis", f"{name} {oldest} answers, {counted(len(servers), 'node')}")
+        yield ok("redis", f"{name} {oldest} responds, {counted(len(servers), 'node')}")
     if refusal := await write_refusal(client, settings.topics.prefix):
         yield fix("writes", refusal)
     if silent := await silent_replicas(client):
         yield fix(
             "replicas",
-            f"every replica that Sentinel knows must answer here, and {silent} did not; start it, "
-            "let it announce an address that this host reaches, or run SENTINEL RESET if it is "
-            "gone for good",
+            f"every replica that Sentinel knows must respond to this host, and {silent} did not; "
+            "start it, let it announce an address that this host reaches, or run SENTINEL RESET if "
+            "it was removed permanently",
         )
     policies = {n.get("maxmemory_policy", "noeviction") for n in await node_info(client, "memory")}
     if policies == {"noeviction"}:
-        yield ok("eviction", "noeviction: no count is dropped when memory is short")
+        yield ok("eviction", "noeviction: Redis evicts no counts when memory is short")
     else:
         yield fix(
             "eviction",
@@ -76,28 +76,28 @@ async def _redis_server(client: Client, settings: Settings) -> AsyncIterator[Fin
         yield Finding(
             Grade.NOTE if settings.topics.allow_single_broker else Grade.FIX,
             "persistence",
-            "appendonly is off: a restart of Redis counts everything again from Kafka; set "
+            "appendonly is off: after a restart of Redis the workers recount all from Kafka; set "
             "`appendonly yes` in redis.conf, or `CONFIG SET appendonly yes`",
         )
     yield removal(await may_rewrite(client))
 
 
 def removal(found: RewriteReport) -> Finding:
-    """Judge whether released opt-in text can be removed from the disks of every Redis server."""
+    """Check that released opt-in text can be removed from the disks of every Redis server."""
     refused = [at for at, why in found.remaining.items() if why is NotRewritten.REFUSED]
     if refused:
         return note(
             "raw text",
             f"{noun(len(refused), 'server')} {', '.join(refused)} must let this user run "
             "BGREWRITEAOF and BGSAVE, and does not: opt-in text may remain in Redis's files after "
-            "its release. Allow both (ACL SETUSER USER +bgrewriteaof +bgsave), or where a managed "
-            "Redis cannot, arrange what RawTextMayRemain in docs/runbook.md says",
+            "its release. Allow both (ACL SETUSER USER +bgrewriteaof +bgsave), or if a managed "
+            "Redis cannot, follow RawTextMayRemain in docs/runbook.md",
         )
     silent = [at for at, why in found.remaining.items() if why is NotRewritten.UNREACHABLE]
     if silent:
         return note(
             "raw text",
-            f"{noun(len(silent), 'server')} {', '.join(silent)} must answer, or opt-in text "
+            f"{noun(len(silent), 'server')} {', '.join(silent)} must respond, or opt-in text "
             "remains in its files after its release; start it, or let it announce an address that "
             "this host reaches",
         )
@@ -108,6 +108,6 @@ def removal(found: RewriteReport) -> Finding:
 
 
 def version_numbers(version: str, parts: int = 2) -> tuple[int, ...]:
-    """The first numbers of a version; what follows them (rc1, .post2) is left out."""
+    """Return the first numbers of a version, without suffixes such as rc1 or .post2."""
     start = re.match(r"[\d.]+", version)
     return tuple(int(part) for part in (start[0] if start else "0").split(".") if part)[:parts]

@@ -1,4 +1,4 @@
-"""What `doctor` reports about the release log: can readers reach its end, and if not, why."""
+"""Check for `doctor` whether readers can reach the release log's end, and if not, why."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["check_release_log"]
 async def check_release_log(
     settings: Settings, kafka: KafkaInspector
 ) -> tuple[Literal["ok", "fix"], str]:
-    """The grade of the finding, and one sentence."""
+    """Return the grade of the finding, and one sentence."""
     topic = Topics(settings).releases.name
     try:
         if (await kafka.describe([topic]))[topic] is None:
             return "ok", "not created yet; nothing was released"
-        found = await _answered(settings, kafka, topic)
+        found = await _find_open(settings, kafka, topic)
     except BlenderError as error:
-        return "fix", f"Kafka must say where it ends, got: {error}; run this again"
+        return "fix", f"Kafka must report its end, got: {error}; run this again"
     if found is None:
         return "ok", "no transaction is left open; readers reach its end"
     if found.blocks:
@@ -34,10 +34,10 @@ async def check_release_log(
     return "ok", f"a release is being committed at offset {found.last_stable_offset}"
 
 
-async def _answered(
+async def _find_open(
     settings: Settings, kafka: KafkaInspector, topic: str
 ) -> OpenTransaction | None:
-    """What is open in the log; asked again for a while, as its leader may have changed just now."""
+    """Return the log's open transaction, if any; retry for a while, as its leader may change."""
     deadline = time.monotonic() + settings.kafka.request_timeout_s
     while True:
         try:

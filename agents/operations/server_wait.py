@@ -1,7 +1,7 @@
-"""Wait until Kafka and Redis answer, for a check right after they were started.
+"""Wait until Kafka and Redis respond, for a check right after they were started.
 
-Promises: nothing is written, and it ends in time. What still does not answer is for the check that
-follows to report, with what to do.
+Promises: writes nothing, and ends in time. If a server still does not respond, the check that
+follows reports it, with advice.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from blendstream.streams.tables.redis import connect_redis
 
 __all__ = ["wait_for_servers"]
 
-#: Between two questions; a server starts in seconds.
-_ASK_EVERY_S = 0.5
+#: Pause between attempts; a server starts in seconds.
+_POLL_EVERY_S = 0.5
 
 
 async def wait_for_servers(
     settings: Settings, within_s: float, progress: Callable[[str], None] = lambda _line: None
 ) -> bool:
-    """Whether both answered within this time; says once that it waits."""
+    """Return True if both responded within this time; report once that it waits."""
     deadline = time.monotonic() + within_s
     admin = AdminClient(librdkafka_settings(settings.kafka))
-    said = False
-    while not (await _kafka_answers(admin) and await _redis_answers(settings)):
+    reported = False
+    while not (await _kafka_responds(admin) and await _redis_responds(settings)):
         if time.monotonic() > deadline:
             return False
-        if not said:
-            progress(f"waiting up to {within_s:g} s until Kafka and Redis answer ...")
-            said = True
-        await asyncio.sleep(_ASK_EVERY_S)
+        if not reported:
+            progress(f"waiting up to {within_s:g} s until Kafka and Redis respond ...")
+            reported = True
+        await asyncio.sleep(_POLL_EVERY_S)
     return True
 
 
-async def _kafka_answers(admin: AdminClient) -> bool:
+async def _kafka_responds(admin: AdminClient) -> bool:
     try:
-        cluster = await asyncio.to_thread(admin.list_topics, timeout=_ASK_EVERY_S)
+        cluster = await asyncio.to_thread(admin.list_topics, timeout=_POLL_EVERY_S)
     except KafkaException:
         return False
-    return bool(cluster.brokers)  # A broker that has not joined yet names none.
+    return bool(cluster.brokers)  # A broker that has not joined yet lists none.
 
 
-async def _redis_answers(settings: Settings) -> bool:
+async def _redis_responds(settings: Settings) -> bool:
     try:
         client = await connect_redis(settings.redis)
     except BlenderError:

@@ -78,7 +78,7 @@ def test_a_certificate_that_ends_soon_is_to_be_fixed(behind_edge, findings):
 def test_what_is_no_edge_is_told_in_one_finding(capsys):
     for url, said in (
         ("http://127.0.0.1:1", "devices need https://HOST"),
-        ("https://127.0.0.1:1", "it must answer on port 1, got ConnectionRefusedError"),
+        ("https://127.0.0.1:1", "must accept connections on port 1, got ConnectionRefusedError"),
     ):
         assert main(["doctor", "--edge", url]) == 1
         assert said in capsys.readouterr().out

@@ -224,7 +224,7 @@ async def test_the_runbooks_commands_end_a_hanging_transaction_and_abandon_the_l
         reported = await operator.types(report, OFFSET=offset)
         assert reported.returncode == 0, reported
         assert "aborted: head_list_released of epoch 0\n" in reported.stdout
-        assert "abandoned, since a draw of theirs was lost: epochs 0\n" in reported.stdout
+        assert "abandoned, because a draw was lost: epochs 0\n" in reported.stdout
 
         state = (await made.log_state()).epochs[0]
         assert state.stage is Stage.ABANDONED

@@ -193,7 +193,7 @@ def test_a_broker_that_does_not_tell_is_noted_and_not_called_healthy() -> None:
     """A user who may not read the brokers' configuration is told nothing, not that all is well."""
     unknown = elections({1: "false", 2: None})
     assert unknown.grade is Grade.NOTE
-    assert "broker 2 did not say" in unknown.found
+    assert "broker 2 did not report" in unknown.found
 
 
 async def test_a_kafka_that_is_away_is_named_with_what_to_do(
@@ -344,7 +344,7 @@ async def test_it_can_wait_for_servers_that_are_still_starting(
     said: asyncio.Queue[str] = asyncio.Queue()
 
     waiting = asyncio.create_task(wait_for_servers(settings, 30, said.put_nowait))
-    assert await said.get() == "waiting up to 30 s until Kafka and Redis answer ..."
+    assert await said.get() == "waiting up to 30 s until Kafka and Redis respond ..."
     assert not waiting.done()
     with await asyncio.to_thread(LocalRedis, port=port):
         assert await waiting
