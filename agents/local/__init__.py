@@ -3,12 +3,11 @@
     with Stack.start() as stack:
         stack.kafka.url, stack.redis.url
 
-`LocalCluster` is three Kafka nodes instead of one; `LocalRedisCluster` and `LocalSentinels` are a
+`LocalCluster` runs three Kafka nodes instead of one; `LocalRedisCluster` and `LocalSentinels` run a
 Redis that survives the loss of a node.
 
-`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. They end,
-and their files are removed, when the program that started them ends, even by SIGKILL: see
-`process_guard`.
+`LocalKafka` and `LocalRedis` can be paused, killed, restarted and (Redis) rolled back. When the
+program that started them ends, even by SIGKILL, `process_guard` ends them and removes their files.
 """
 
 from blendstream.agents.local.local_cluster import LocalCluster

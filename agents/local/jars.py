@@ -1,8 +1,8 @@
-"""Java, and the jars of Apache Kafka: fetched once per user by Maven, then read from the cache.
+"""Find Java and the jars of Apache Kafka, which Maven downloads once per user into a cache.
 
-Java runs only jars whose SHA-256 is in `jars.sha256`, beside the pom. After a change of the pom
-write that file again, from jars that Maven fetched with strict checksums (`mvn -C`), and look at
-what changed: `cd FOLDER && sha256sum *.jar`.
+Java runs only jars whose SHA-256 is in `jars.sha256`, next to the pom. After a change of the pom,
+write that file again from jars that Maven downloaded with strict checksums (`mvn -C`), and review
+the difference: `cd FOLDER && sha256sum *.jar`.
 """
 
 import fcntl
@@ -34,19 +34,19 @@ def kafka_jars(progress: Progress = lambda _line: None) -> Path:
         with _alone(folder.with_suffix(".lock"), progress):
             if cached_jars() is None:
                 _fetch(folder, progress)
-    # Checked at each start: it takes a twentieth of a second, and a cache can be changed.
+    # At each start, because a cache can be changed; it takes 50 ms.
     _check(folder, f"To fetch them again delete {folder} and run this again")
     return folder
 
 
 def cached_jars() -> Path | None:
-    """The folder with the jars if they are already here."""
+    """Return the folder with the jars, if it is in the cache."""
     folder = jars_folder()
     return folder if folder.is_dir() else None
 
 
 def jars_folder() -> Path:
-    """Where this user's jars are kept; a folder for each pom, so that a new pom fetches its own."""
+    """Return the cache folder of this user's jars; each version of the pom has its own."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     fingerprint = hashlib.sha256(_shipped("pom.xml").read_bytes()).hexdigest()[:12]
     return cache / "blendstream" / f"kafka-jars-{fingerprint}"
@@ -55,11 +55,10 @@ def jars_folder() -> Path:
 def class_archive(java: Path, record: Callable[[Path], bool], progress: Progress) -> Path | None:
     """Return Java's archive of Kafka's loaded classes, made by `record` the first time.
 
-    `record` returns whether Java ended in order: if it was killed, the archive is incomplete.
+    `record` returns True if Java exited normally: if it was killed, the archive is incomplete.
 
-    With it a broker took 2.3-2.6 s of processor time to start, without
-    it 3.4-4.5 s (Java 17). None where this Java cannot make one; Java itself ignores an archive
-    that does not fit.
+    With it a broker needed 2.3-2.6 s of processor time to start, without it 3.4-4.5 s (Java 17).
+    None if this Java cannot create one; Java ignores an archive that does not match.
     """
     shown = subprocess.run([java, "-version"], capture_output=True, check=False).stderr  # noqa: S603
     fingerprint = hashlib.sha256(str(java).encode() + shown).hexdigest()[:12]
@@ -71,7 +70,7 @@ def class_archive(java: Path, record: Callable[[Path], bool], progress: Progress
                 unfinished = archive.with_suffix(".unfinished")
                 if not record(unfinished):
                     unfinished.unlink(missing_ok=True)
-                # An empty file means that it was tried, so that it is not tried again.
+                # An empty file records a failed attempt, so that it is not repeated.
                 unfinished.touch()
                 unfinished.rename(archive)
     return archive if archive.stat().st_size else None
@@ -116,7 +115,7 @@ def _shipped(name: str) -> Path:
 
 
 def _check(folder: Path, advice: str) -> None:
-    """Refuse jars that are not exactly those of the list."""
+    """Raise `StackError` unless the jars are exactly those of the list."""
     lines = _shipped("jars.sha256").read_text().splitlines()
     wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     hashes = {
@@ -145,16 +144,16 @@ def _fetch(folder: Path, progress: Progress) -> None:
             "KAFKA_URL to a Kafka that runs."
         )
     for left in folder.parent.glob(f"{folder.name}.fetching-*"):
-        shutil.rmtree(left, ignore_errors=True)  # Left by a fetch that was killed while it copied.
-    # Under a guard, so that neither Maven nor its files outlive the program that waits for it.
+        shutil.rmtree(left, ignore_errors=True)  # From a download that was killed while copying.
+    # Under a guard, so that neither Maven nor its files outlive this program.
     with ProcessGuard() as guard:
-        # The pom is copied away so that Maven writes nothing beside the project's own.
+        # A copy of the pom, so that Maven writes nothing next to the project's.
         pom = str(shutil.copy(_shipped("pom.xml"), guard.folder))
         jars = guard.folder / "jars"
         command = [
             maven, "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime",
             f"-DoutputDirectory={jars}",
-            # A temporary repository: ~/.m2/repository would stay for ever.
+            # A temporary repository: ~/.m2/repository would remain.
             f"-Dmaven.repo.local={guard.folder}/repository",
         ]  # fmt: skip
         environment = {}
@@ -176,7 +175,7 @@ def _fetch(folder: Path, progress: Progress) -> None:
         _check(
             jars, "A mirror or proxy handed out other files, so nothing was kept. Ask another one"
         )
-        # All or nothing: an interrupted fetch must not leave half a cache.
+        # Renamed as a whole: an interrupted download must not leave half a cache.
         unfinished = shutil.copytree(jars, f"{folder}.fetching-{os.getpid()}")
         Path(unfinished).rename(folder)
     progress(f"Kafka's jars are now in {folder}")
@@ -184,7 +183,7 @@ def _fetch(folder: Path, progress: Progress) -> None:
 
 @contextmanager
 def _alone(lock: Path, progress: Progress) -> Iterator[None]:
-    """Let one process at a time fetch; the others wait and then find the jars there."""
+    """Let one process at a time download; the others wait and then find the jars."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,12 +1,12 @@
-"""Three real Kafka nodes on this machine, replicated as in production.
+"""Run three real Kafka nodes on this machine, replicated as in production.
 
     with LocalCluster() as cluster:
         cluster.url, cluster.nodes[2].kill()
 
 Each node is broker and controller in one process (KRaft). Clients reach every node at 127.0.0.1.
-Nodes reach each other by name (`kafka-1` ...), and each resolves these names by its own hosts file:
-so a test can put a proxy between any two of them, which knows the caller by the address that is
-called, while clients still connect directly.
+Nodes reach each other by name (`kafka-1` ...) and resolve these names by a hosts file per node. So
+a test can put a proxy between any two nodes, which identifies the caller by the called address,
+while clients still connect directly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "PeerAddress",
 ]
 
-#: The address at which one node finds another: `(from, to) -> address`. The port is the peer's own.
+#: The address by which one node reaches another: `(from, to) -> address`, at the peer's own port.
 PeerAddress = Callable[[int, int], str]
 
 SIZE = 3
@@ -46,13 +46,13 @@ _QUESTION_S = 10.0
 
 
 def direct(_from: int, _to: int) -> str:
-    """No proxy between the nodes."""
+    """Return the loopback address: no proxy between the nodes."""
     return "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """Where one node listens, on 127.0.0.1."""
+    """The ports of one node on 127.0.0.1."""
 
     clients: int
     peers: int
@@ -60,13 +60,13 @@ class NodePorts:
 
     @classmethod
     def free(cls) -> Self:
-        """Three ports that are free now."""
+        """Return three ports that are free now."""
         return cls(free_port(), free_port(), free_port())
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """Who leads a partition, and which replicas are in sync. No leader: -1."""
+    """A partition's leader (-1: none), its replicas, and those in sync."""
 
     leader: int
     replicas: frozenset[int]
@@ -74,7 +74,7 @@ class PartitionView:
 
     @property
     def whole(self) -> bool:
-        """Whether it is led, and in sync everywhere."""
+        """True if the partition has a leader and all replicas are in sync."""
         return self.leader in self.replicas and self.in_sync == self.replicas
 
 
@@ -100,9 +100,9 @@ class ClusterNode(LocalKafka):
 class LocalCluster(Closing):
     """Three nodes that are ready, with every internal topic on all of them.
 
-    `ports`: for callers who must know them before the start, else free ones are chosen.
-    `peer_address`: where one node finds another, else directly. `options`: further properties of
-    every node. `folder` keeps the data for the next start.
+    `ports`: for callers who must know them before the start; default: free ones. `peer_address`:
+    the address by which one node reaches another; default: direct. `options`: further properties
+    of every node. `folder` stores the data for the next start.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LocalCluster(Closing):
         self.nodes: dict[int, ClusterNode] = {}
         self._options = dict(options or {})
         with ExitStack() as undo:
-            self._guard = undo.enter_context(ProcessGuard())  # Keeps the hosts files.
+            self._guard = undo.enter_context(ProcessGuard())  # Its folder has the hosts files.
             undo.callback(self._close_nodes)
             cluster_id = new_cluster_id()
 
@@ -133,7 +133,7 @@ class LocalCluster(Closing):
                 place = folder / f"node-{number}" if folder else None
                 self.nodes[number] = ClusterNode(number, place, member, self._properties(number))
 
-            # All at once, because a node is ready only when most of the others run.
+            # Concurrently, because a node is ready only when most of the others run.
             progress(f"starting {len(self.ports)} Kafka nodes ...")
             with ThreadPoolExecutor(len(self.ports)) as threads:
                 for started in [threads.submit(start, number) for number in self.ports]:
@@ -150,20 +150,20 @@ class LocalCluster(Closing):
         return f"kafka://{self.bootstrap}"
 
     def bootstrap_of(self, numbers: Mapping[int, object] | set[int]) -> str:
-        """Some of the nodes, as clients take them."""
+        """Return the bootstrap string of some nodes."""
         return ",".join(f"127.0.0.1:{self.ports[number].clients}" for number in sorted(numbers))
 
     def view(self, number: int) -> ClusterView:
-        """The cluster as one node sees it; another may see it otherwise while it is cut off."""
-        # A new client each time: it has heard of no other node yet, so it asks this one.
+        """Return the cluster as one node sees it; an isolated node may see another state."""
+        # A new client each time: it knows no other node yet, so it asks this one.
         node = AdminClient({"bootstrap.servers": self.bootstrap_of({number}), "log_level": 0})
-        said = node.list_topics(timeout=_QUESTION_S)
+        metadata = node.list_topics(timeout=_QUESTION_S)
         partitions = {
-            (topic, n): PartitionView(seen.leader, frozenset(seen.replicas), frozenset(seen.isrs))
-            for topic, about in said.topics.items()
-            for n, seen in about.partitions.items()
+            (topic, n): PartitionView(p.leader, frozenset(p.replicas), frozenset(p.isrs))
+            for topic, described in metadata.topics.items()
+            for n, p in described.partitions.items()
         }
-        return ClusterView(frozenset(said.brokers), partitions)
+        return ClusterView(frozenset(metadata.brokers), partitions)
 
     def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
         """Return when every node sees all others and every replica is in sync."""
@@ -177,7 +177,7 @@ class LocalCluster(Closing):
             time.sleep(0.2)
 
     def _missing(self, number: int) -> str | None:
-        """What is still missing for a whole cluster, as one node sees it."""
+        """Return why the cluster is not whole, as one node sees it; None if it is."""
         try:
             view = self.view(number)
         except KafkaException as error:
@@ -220,7 +220,7 @@ class LocalCluster(Closing):
             "inter.broker.listener.name": "PEERS",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT,"
             "CONTROLLER:PLAINTEXT",
-            # As in production: an acknowledged write is on two nodes, and no other node leads.
+            # As in production: an acknowledged write is on two nodes, and only in-sync nodes lead.
             "default.replication.factor": copies,
             "min.insync.replicas": "2",
             "unclean.leader.election.enable": "false",
@@ -229,15 +229,14 @@ class LocalCluster(Closing):
             "transaction.state.log.min.isr": "2",
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": "2",
-            # Long enough that a node which waits for the processor is not taken for dead.
+            # Long enough that a node on a busy machine is not considered dead.
             "broker.session.timeout.ms": "6000",
             "broker.heartbeat.interval.ms": "1000",
             "controller.quorum.fetch.timeout.ms": "4000",
             "controller.quorum.election.timeout.ms": "2000",
             "controller.quorum.request.timeout.ms": "4000",
             "replica.lag.time.max.ms": "10000",
-            # How long a node waits for a peer that went silent. Kafka's own 30 s would fill most
-            # of a fault test before anything new can happen.
+            # Timeouts for a silent peer. Kafka's default of 30 s would fill most of a fault test.
             "controller.socket.timeout.ms": "4000",
             "replica.socket.timeout.ms": "4000",
             "request.timeout.ms": "4000",

@@ -1,7 +1,7 @@
-"""A real nginx on this machine, with the configuration that production uses (`deploy/edge`).
+"""Run a real nginx on this machine with the configuration for production (`deploy/edge`).
 
-Only addresses, paths and the user differ. The certificate is self-signed: name its file to clients
-(`certificate`), as curl takes it by `--cacert`.
+Only addresses, paths and the user differ. The certificate is self-signed: clients must trust the
+file `certificate`, for example with `curl --cacert`.
 """
 
 import datetime
@@ -26,15 +26,15 @@ from blendstream.agents.local.process_guard import StackError
 
 __all__ = ["LocalEdge", "configuration", "find_nginx", "write_certificate"]
 
-#: Where Debian installs it, which is not on the PATH of users.
+#: Where packages install it; these folders may not be on a user's PATH.
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/bin")
 
 
 class LocalEdge(LocalPart):
     """nginx on a port of 127.0.0.1, in front of gateways that may start later.
 
-    Gateways listen on the sockets in its folder (`socket`), or at `gateways`, addresses as nginx's
-    `server` takes them. `plain_port` adds a listener without TLS, for tests that count bytes.
+    Gateways listen on the sockets in its folder (`socket`), or at `gateways`, addresses in the form
+    of nginx's `server`. `plain_port` adds a listener without TLS, for tests that count bytes.
     `changes` replaces text of the configuration, as an operator would.
     """
 
@@ -63,7 +63,7 @@ class LocalEdge(LocalPart):
         return f"https://127.0.0.1:{self.port}"
 
     def socket(self, number: int = 1) -> Path:
-        """Where a gateway listens (`gateway.unix_socket`): there is room for two."""
+        """Return the socket for a gateway (`gateway.unix_socket`), number 1 or 2."""
         return self.folder / f"gateway-{number}.sock"
 
     @property
@@ -82,7 +82,7 @@ class LocalEdge(LocalPart):
             servers = "\n".join(f"        server {each} max_fails=0;" for each in self._gateways)
             changes = [("        keepalive 256;", f"{servers}\n        keepalive 256;")]
         text = configuration(
-            # Started as root, nginx would give its folders to a user who cannot enter this one.
+            # As root, nginx would give its folders to a user who has no access to this one.
             ("user www-data;", "user root;" if os.geteuid() == 0 else ""),
             ("listen 443 ssl http2 backlog=4096;", listen),
             ("/etc/blendstream/tls/", f"{self.folder}/"),
@@ -109,16 +109,16 @@ class LocalEdge(LocalPart):
             return False
 
     def trust(self) -> ssl.SSLContext:
-        """A context that trusts this edge and nobody else."""
+        """Return a TLS context that trusts only this edge."""
         return ssl.create_default_context(cafile=str(self.certificate))
 
     def reload(self) -> None:
-        """SIGHUP: read certificate and configuration again; running requests end in peace."""
+        """Send SIGHUP: nginx rereads certificate and configuration, and completes open requests."""
         os.kill(self.server.pid, signal.SIGHUP)
 
 
 def configuration(*changes: tuple[str, str]) -> str:
-    """The shipped nginx.conf with these changes, each of which must find its text."""
+    """Return the shipped nginx.conf with these replacements; each must match."""
     installed = Path(__file__).with_name("nginx.conf")  # put there when the wheel is built
     here = Path(__file__).resolve().parents[2] / "deploy/edge/nginx.conf"
     text = (installed if installed.exists() else here).read_text()
@@ -143,7 +143,7 @@ def find_nginx() -> Path:
 def write_certificate(folder: Path, *, days: float = 30) -> None:
     """Write tls.crt and tls.key for 127.0.0.1, self-signed, each replaced as a whole."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name of its own, by which clients that trust several tell them apart.
+    # A distinct name, by which clients distinguish several trusted certificates.
     title = f"blendstream on this machine, {secrets.token_hex(4)}"
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
     now = datetime.datetime.now(datetime.UTC)

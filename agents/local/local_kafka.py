@@ -1,4 +1,4 @@
-"""A real single-node Apache Kafka on this machine: broker and controller in one process (KRaft)."""
+"""Run a real single-node Apache Kafka on this machine: broker and controller in one process."""
 
 import asyncio
 import base64
@@ -26,13 +26,13 @@ QUESTION_MS = 10_000
 
 
 def new_cluster_id() -> str:
-    """A name of Kafka's own form: 16 random bytes, url-safe and unpadded."""
+    """Return a random id in Kafka's form: 16 bytes in URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a node must know before it starts; in a cluster, the cluster sets it."""
+    """A node's port, cluster id and Java options; a cluster sets them for its nodes."""
 
     port: int
     cluster_id: str = field(default_factory=new_cluster_id)
@@ -41,12 +41,11 @@ class Member:
 
 
 class LocalKafka(LocalPart):
-    """Kafka on a free port of 127.0.0.1, ready when groups and transactions work, not when it
-    listens.
+    """Kafka on a free port of 127.0.0.1; ready once groups and transactions work.
 
-    `options`: further broker properties, which win over the ones below. `archive_option`: Java's
-    option for its archive of classes; for making that archive. `member`: for a node of a cluster;
-    see `local_cluster`.
+    `options`: further broker properties, which override those below. `archive_option`: Java's
+    option for its class archive, also used to create it. `member`: for a node of a cluster; see
+    `local_cluster`.
     """
 
     name = "Kafka"
@@ -72,7 +71,7 @@ class LocalKafka(LocalPart):
 
     def _shared_archive(self, progress: Progress) -> str:
         def record(archive: Path) -> bool:
-            # Java writes the archive when it ends in order, which takes seconds.
+            # Java writes the archive when it exits normally, which takes seconds.
             option = f"-XX:ArchiveClassesAtExit={archive}"
             with ticking(progress, "preparing Kafka"), LocalKafka(archive_option=option) as broker:
                 broker.server.stop(patience_s=120)
@@ -87,7 +86,7 @@ class LocalKafka(LocalPart):
 
     @property
     def bootstrap(self) -> str:
-        """As aiokafka and librdkafka take it: host and port alone."""
+        """Host and port, for aiokafka and librdkafka."""
         return f"127.0.0.1:{self.port}"
 
     def _properties(self) -> dict[str, str]:
@@ -114,16 +113,16 @@ class LocalKafka(LocalPart):
             # Fault tests wait for each of these; production keeps Kafka's own values.
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
-            # Twice Kafka's own 9 s: on a machine that is busy with something else the broker may
-            # not run for seconds, and one that is fenced meanwhile drops its coordinators' state.
-            # A killed broker is let in again once its last session ran out; a stopped one ends it.
+            # Twice Kafka's default: on a busy machine the broker may not run for seconds, and a
+            # broker that is fenced in that time drops its coordinators' state. A killed broker is
+            # admitted again after its last session has expired; a stopped one ends its session.
             "broker.session.timeout.ms": "18000",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "log.retention.check.interval.ms": "2000",
             "log.initial.task.delay.ms": "1000",
             "log.segment.delete.delay.ms": "500",
             "log.cleaner.backoff.ms": "1000",
-            # A small machine runs it beside the tests.
+            # A small machine runs it together with the tests.
             "log.cleaner.dedupe.buffer.size": str(8 * 1024 * 1024),
             "num.network.threads": "2",
             "num.io.threads": "4",
@@ -168,21 +167,20 @@ class LocalKafka(LocalPart):
         return [str(self._java), *fast_start, quiet, "-cp", classes, main_class, *arguments]
 
     def _answers(self) -> bool:
-        """Whether clients can work: see `_answers_clients`."""
+        """Return True if clients can work: see `_answers_clients`."""
         if not _listens(self.port):
             return False
-        # In a thread of its own, since the caller may be inside a running event loop.
+        # In a separate thread, because the caller may be inside a running event loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, _answers_clients(self.bootstrap)).result()
 
 
 async def _answers_clients(bootstrap: str) -> bool:
-    """Ask for metadata, for a group's offsets, and for a transaction: each loads a coordinator.
+    """Return True if metadata, a group's offsets and a transaction work: each needs a coordinator.
 
-    The port opens seconds before the coordinators run, and until then the first user of a group or
-    of a transaction would get "coordinator not available".
-    (librdkafka would be shorter, but crashed the process when a producer was dropped whose first
-    transaction request was still unanswered.)
+    The port opens seconds before the coordinators run; until then the first user of a group or a
+    transaction would get "coordinator not available". (With librdkafka this code would be shorter,
+    but the process crashed when a producer was dropped during its first transaction request.)
     """
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=QUESTION_MS)
     writer = AIOKafkaProducer(

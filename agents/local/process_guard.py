@@ -1,4 +1,4 @@
-"""Start server processes that cannot outlive the program which started them.
+"""Start server processes that cannot outlive the program that started them.
 
 Promises: when this program ends, by return, exception, Ctrl-C or SIGKILL, every server started here
 is killed and the guard's temporary folder is removed, within about a second.
@@ -31,11 +31,11 @@ class StackError(BlenderError):
 
 
 class Closing(ABC):
-    """A context manager: leaving it closes it."""
+    """Base class of context managers that call `close` at the end."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what was started, and wait until that is done."""
+        """End everything that was started, and wait for it."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,8 +47,8 @@ class Closing(ABC):
 class ProcessGuard(Closing):
     """Owns a folder and the server processes that work in it.
 
-    `folder` names one to keep; without it a temporary folder is made, and removed with the guard.
-    `in_memory` makes it on a tmpfs, where the system has one.
+    `folder` names a folder to keep; without it the guard creates a temporary folder and removes it
+    at the end. `in_memory` creates it on a tmpfs, if the system has one.
     """
 
     def __init__(self, folder: Path | None = None, *, in_memory: bool = False) -> None:
@@ -68,7 +68,7 @@ class ProcessGuard(Closing):
     def start(
         self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
     ) -> "Server":
-        """Start one server; what it prints is appended to `log`."""
+        """Start one server; its output is appended to `log`."""
         answer = self._ask(
             do="start",
             command=list(command),
@@ -79,7 +79,7 @@ class ProcessGuard(Closing):
         return Server(self, answer["pid"], log)
 
     def close(self) -> None:
-        """Kill what still runs, remove the temporary folder, and wait until both are done."""
+        """Kill the servers that still run, remove the temporary folder, and wait for both."""
         with self._lock:
             if self._process.stdin and not self._process.stdin.closed:
                 self._process.stdin.close()
@@ -114,35 +114,36 @@ class Server:
         self.log = log
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """Send SIGSTOP: connections stay open, but the server does not respond."""
         self._guard._ask(do="signal", pid=self.pid, signal=int(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """SIGCONT: continue as if nothing had happened."""
+        """Send SIGCONT after `pause`."""
         self._guard._ask(do="signal", pid=self.pid, signal=int(signal.SIGCONT))
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         self._guard._ask(do="kill", pid=self.pid)
 
     def stop(self, patience_s: float = 10) -> None:
-        """SIGTERM, and SIGKILL when it has not ended in `patience_s`."""
+        """Send SIGTERM, and SIGKILL if it has not ended within `patience_s`."""
         self._guard._ask(do="stop", pid=self.pid, patience_s=patience_s)
 
     @property
     def status(self) -> int | None:
-        """Its exit code, negative for the signal that ended it; None while it exists."""
+        """The exit code, negative for the signal that ended it; None while the process exists."""
         status: int | None = self._guard._ask(do="poll", pid=self.pid)["status"]
         return status
 
     @property
     def running(self) -> bool:
-        """Whether the process exists (paused counts)."""
+        """True if the process exists, even if it is paused."""
         return self.status is None
 
     def printed(self) -> str:
+        """Return everything that it printed."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def last_words(self, lines: int = 12) -> str:
-        """The end of what it printed, for an error message."""
+        """Return its last lines of output, for an error message."""
         return "\n".join(self.printed().splitlines()[-lines:]) or "(it printed nothing)"

@@ -1,11 +1,12 @@
-"""The process that starts the stack's servers, and ends them when its parent has ended.
+"""Start the stack's servers, and end them when the parent process has ended.
 
-Run as a script by `process_guard.ProcessGuard`; uses the standard library only. It has the reading
-end of a pipe from its parent. When the parent ends, by SIGKILL too, the pipe closes; this process
-then kills the servers and removes the folder. It starts the servers itself, so that there is no
-moment at which one runs and would not be ended.
+`process_guard.ProcessGuard` runs this file as a script; it uses only the standard library. It reads
+a pipe from its parent. When the parent ends, even by SIGKILL, the pipe closes; this process then
+kills the servers and removes the folder. It starts the servers itself, so that no server ever runs
+without being guarded.
 
-Speaks one JSON object per line: a request on standard input, an answer on standard output.
+The protocol is one JSON object per line: a request on standard input, a response on standard
+output.
 """
 
 import json
@@ -28,7 +29,7 @@ def main() -> None:
     """Serve the parent's requests until it ends, then kill the servers and remove the folder."""
     parent = int(sys.argv[1])
     named_folder = sys.argv[2] if len(sys.argv) > 2 else None
-    # Ctrl-C reaches the parent, which decides; SIGTERM to this process itself ends it in order.
+    # Ctrl-C reaches the parent, which decides; SIGTERM ends this process gracefully.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
@@ -43,7 +44,7 @@ def main() -> None:
             except OSError as error:
                 answer({"error": f"{type(error).__name__}: {error.strerror or error}"})
     except BrokenPipeError:
-        pass  # The parent ended while we answered.
+        pass  # The parent ended while we wrote a response.
     finally:
         for server in servers.values():
             kill(server)
@@ -68,7 +69,7 @@ def requests_of(parent: int) -> Iterator[dict[str, Any]]:
 
 
 def serve(request: dict[str, Any], servers: dict[int, subprocess.Popen[bytes]]) -> dict[str, Any]:
-    """Do what one request asks and return the result."""
+    """Handle one request and return the result."""
     if request["do"] == "start":
         with open(request["log"], "ab") as log:
             server = subprocess.Popen(  # noqa: S603 - the parent's own command line
@@ -100,14 +101,14 @@ def serve(request: dict[str, Any], servers: dict[int, subprocess.Popen[bytes]]) 
 
 
 def kill(server: subprocess.Popen[bytes]) -> None:
-    """End the server and what it forked, as Redis does to rewrite its file; then wait."""
+    """Kill the server and its children (Redis forks to rewrite its file), and wait."""
     if server.poll() is None:
         os.killpg(server.pid, signal.SIGKILL)
     server.wait()
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder; a forked child that is just ending may still use it for a moment."""
+    """Remove the folder; retry, because a child that is ending may still use it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -116,7 +117,7 @@ def remove(folder: Path) -> None:
 
 
 def answer(message: dict[str, Any]) -> None:
-    """Write one answer, at once."""
+    """Write and flush one response."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

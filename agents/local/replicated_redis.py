@@ -1,13 +1,12 @@
-"""A replicated Redis on this machine, as in production: a cluster, or a primary behind Sentinel.
+"""Run a replicated Redis on this machine, as in production: a cluster, or one with Sentinels.
 
     with LocalRedisCluster() as redis:
         redis.url, redis.nodes[0].kill()
 
-A cluster has three masters, each with a replica; behind Sentinel are a primary and a replica, with
-three Sentinels that agree by majority. Replication is asynchronous: a replica that is promoted may
-lack the newest acknowledged writes. Every node is killed, paused and restarted alone. All data ends
-with them: nodes know each other by their ports, which are others at each start, and which of two
-was the primary would have to be remembered too.
+A cluster has three masters, each with a replica. The other kind has a primary and a replica, with
+three Sentinels that decide by majority. Replication is asynchronous: a promoted replica may lack
+the newest acknowledged writes. Each node can be killed, paused and restarted. The data ends with
+the nodes, because they identify each other by ports, which change at each start.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WHOLE_WITHIN_S: Final = 30.0
 
 
 class RedisNode(LocalRedis):
-    """One of several nodes."""
+    """One node of a replicated Redis."""
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         self.name = name
@@ -48,13 +47,13 @@ class RedisNode(LocalRedis):
         super().__init__(options=options)
 
     def ask(self, *command: object) -> Any:
-        """A command for this node alone."""
+        """Run a command on this node and return its reply."""
         with self.client() as client:
             return client.execute_command(*command)
 
     @property
     def is_master(self) -> bool:
-        """Whether this node takes writes, as it says itself."""
+        """True if this node reports that it accepts writes."""
         return bool(self.ask("ROLE")[0] == "master")
 
 
@@ -85,8 +84,8 @@ class LocalRedisCluster(_Nodes):
         settings = {
             "cluster-enabled": "yes",
             "cluster-node-timeout": str(SILENCE_MS),
-            # A replica that was cut off for long is still better than no slots at all here: what
-            # it lacks is counted again from Kafka.
+            # Even a replica that was isolated for long may take over: workers recount from Kafka
+            # the writes that it lacks.
             "cluster-replica-validity-factor": "0",
             **(options or {}),
         }
@@ -103,7 +102,7 @@ class LocalRedisCluster(_Nodes):
         return f"redis://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}/0"
 
     def _join(self) -> None:
-        """Make a cluster of nodes that do not know each other."""
+        """Join the separate nodes to a cluster."""
         first, *others = self.nodes
         for node in others:
             first.ask("CLUSTER MEET", "127.0.0.1", node.port, node.bus_port)
@@ -116,7 +115,7 @@ class LocalRedisCluster(_Nodes):
             replica.ask("CLUSTER REPLICATE", master.ask("CLUSTER MYID"))
 
     def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
-        """Return when all slots are served and every replica follows its master."""
+        """Wait until all slots are served and every replica follows its master."""
         _wait(self._whole, "serve all slots with a replica each", within_s)
 
     def _all_met(self) -> bool:
@@ -134,7 +133,7 @@ class LocalRedisCluster(_Nodes):
 
 
 class SentinelNode(LocalPart):
-    """One Sentinel. It keeps what it knows in its own settings file."""
+    """One Sentinel. It stores its state in its configuration file."""
 
     name = "Redis Sentinel"
     ready_within_s = 20.0
@@ -161,7 +160,7 @@ class SentinelNode(LocalPart):
         return [str(self._binary), str(self.folder / "sentinel.conf"), "--sentinel"]
 
     def ask(self, *command: object) -> Any:
-        """A command for this Sentinel."""
+        """Run a command on this Sentinel and return its reply."""
         with redis.Redis(port=self.port, socket_timeout=3.0, decode_responses=True) as client:
             return client.execute_command(*command)
 
@@ -173,7 +172,7 @@ class SentinelNode(LocalPart):
 
 
 class LocalSentinels(_Nodes):
-    """A primary with its replica, and three Sentinels that replace it when it is silent."""
+    """A primary with its replica, and three Sentinels that replace it if it does not respond."""
 
     def __init__(self, *, options: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -194,7 +193,7 @@ class LocalSentinels(_Nodes):
         return f"redis+sentinel://{hosts}/{PRIMARY}/0"
 
     def primary(self) -> RedisNode:
-        """The node that the first Sentinel that answers calls the primary."""
+        """Return the primary, as reported by the first Sentinel that responds."""
         for sentinel in self.sentinels:
             try:
                 _, port = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME", PRIMARY)
@@ -204,7 +203,7 @@ class LocalSentinels(_Nodes):
         raise StackError("one Sentinel must answer, and none did; start one again")
 
     def wait_until_whole(self, within_s: float = _WHOLE_WITHIN_S) -> None:
-        """Return when the Sentinels know each other and the replica, which follows."""
+        """Wait until the Sentinels know each other and the replica, and the replica follows."""
         _wait(self._whole, "know each other and a replica that follows", within_s)
 
     def _whole(self) -> bool:
@@ -226,7 +225,7 @@ class LocalSentinels(_Nodes):
 
 
 def _followed(nodes: list[RedisNode]) -> int:
-    """How many replicas are connected to their master and have all it had."""
+    """Return how many replicas are connected to their master and in sync."""
     roles = [node.ask("ROLE") for node in nodes]
     return sum(role[0] == "slave" and role[3] == "connected" for role in roles)
 

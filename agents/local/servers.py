@@ -1,4 +1,4 @@
-"""Kafka and Redis together: started here, or those that KAFKA_URL and REDIS_URL name."""
+"""Provide a Kafka and a Redis: start them, or use those that KAFKA_URL and REDIS_URL name."""
 
 import asyncio
 import os
@@ -30,17 +30,17 @@ __all__ = ["GivenServer", "Stack"]
 
 @dataclass(frozen=True, slots=True)
 class GivenServer:
-    """A Kafka or Redis that was not started here: never paused, killed or restarted."""
+    """A Kafka or Redis that the stack did not start and must not pause, kill or restart."""
 
     url: str
 
     @property
     def bootstrap(self) -> str:
-        """Hosts and ports alone, as Kafka clients take them."""
+        """Hosts and ports, for Kafka clients."""
         return self.url.rpartition("://")[2].rstrip("/")
 
     def close(self) -> None:
-        """Nothing to end: it is not ours."""
+        """Do nothing: the stack did not start it."""
 
     def _refuse(self) -> NoReturn:
         raise StackError(
@@ -49,7 +49,7 @@ class GivenServer:
         )
 
     def pause(self) -> None:
-        """Refused."""
+        """Raise `StackError`."""
         self._refuse()
 
     resume = kill = stop = restart = pause
@@ -65,7 +65,7 @@ _REPLICATED: Final[Mapping[RedisKind, Callable[[], LocalRedisKind]]] = {
 
 
 class Stack(Closing):
-    """A Kafka and a Redis to use; closing it ends what it started."""
+    """A Kafka and a Redis to use; closing it ends the servers that it started."""
 
     def __init__(
         self, kafka: LocalKafka | LocalCluster | GivenServer, redis: LocalRedisKind | GivenServer
@@ -75,6 +75,7 @@ class Stack(Closing):
 
     @property
     def started(self) -> list[LocalPart]:
+        """The servers that the stack started."""
         parts: list[LocalPart] = []
         for server in (self.kafka, self.redis):
             if isinstance(server, LocalCluster):
@@ -98,13 +99,13 @@ class Stack(Closing):
         brokers: Literal[1, 3] = 1,
         redis_kind: RedisKind = "single",
     ) -> Self:
-        """Start what KAFKA_URL and REDIS_URL do not name; return when both answer.
+        """Start the servers that KAFKA_URL and REDIS_URL do not name; return when both respond.
 
-        `folder` keeps the data of both for the next start; without it the data ends with the stack.
-        It is for this user alone and has no links. The data of a replicated Redis always ends with
-        the stack, so it takes no folder.
-        `ports` are Kafka's and Redis's, where they must not change from start to start.
-        `archive_option` is `LocalKafka`'s: for those who start it once.
+        `folder` stores the data of both for the next start; without it the data ends with the
+        stack. It must belong to this user alone and have no links. A replicated Redis accepts no
+        folder, because its data always ends with the stack.
+        `ports` are those of Kafka and Redis, if they must be constant.
+        `archive_option` is `LocalKafka`'s, for a caller that starts Kafka only once.
         """
         if folder:
             claim_folder(folder, "kafka", "redis")
@@ -137,7 +138,7 @@ class Stack(Closing):
         return cls(kafka, redis)
 
     def close(self) -> None:
-        """End what was started here."""
+        """End the servers that the stack started."""
         try:
             self.kafka.close()
         finally:
@@ -156,12 +157,14 @@ def _start_redis(kind: RedisKind, folder: Path | None, port: int | None) -> Loca
 
 
 def _ask_kafka(environment: Mapping[str, str]) -> None:
-    """Raise at once if the given Kafka does not answer, instead of waiting for it."""
+    """Raise immediately if the given Kafka does not respond."""
     settings = load_kafka({**environment, "BLENDSTREAM_KAFKA_URL": environment["KAFKA_URL"]})
     try:
         AdminClient(librdkafka_settings(settings)).list_topics(timeout=settings.request_timeout_s)
     except KafkaException as error:
-        raise _away("Kafka", settings.bootstrap, "KAFKA_URL", error.args[0].name()) from error
+        raise _unavailable(
+            "Kafka", settings.bootstrap, "KAFKA_URL", error.args[0].name()
+        ) from error
 
 
 def _ask_redis(environment: Mapping[str, str]) -> None:
@@ -171,14 +174,14 @@ def _ask_redis(environment: Mapping[str, str]) -> None:
         await (await connect_redis(settings)).aclose()
 
     try:
-        # In its own thread, since the caller may be inside a running event loop.
+        # In a separate thread, because the caller may be inside a running event loop.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, ask()).result()
     except (StoreMismatch, StoreUnavailable) as error:
-        raise _away("Redis", settings.url.hosts, "REDIS_URL", str(error)) from error
+        raise _unavailable("Redis", settings.url.hosts, "REDIS_URL", str(error)) from error
 
 
-def _away(name: str, hosts: str, variable: str, why: str) -> StackError:
+def _unavailable(name: str, hosts: str, variable: str, why: str) -> StackError:
     return StackError(
         f"{name} must answer at {hosts}, which {variable} names, and did not ({why}); start it, "
         f"correct {variable}, or unset it to let one be started here"

@@ -1,6 +1,6 @@
-"""What was published beside the truth, and the other profile on the same people.
+"""Compare publications with the truth, and with the other profile on the same people.
 
-L1 is over the listed records, ⋆ left out, nothing rescaled; NDCG as in the paper's Section 4.
+L1 is over the listed records without ⋆, not rescaled; NDCG is as in the paper's Section 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Row", "Score", "other_profile", "published"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record: estimated, with its interval."""
+    """One record's estimate and interval."""
 
     record: Record
     estimate: float
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How close one profile came."""
+    """The accuracy of one profile's estimates; `within` counts intervals that hold the truth."""
 
     rows: list[Row]
     l1: float
@@ -45,19 +45,19 @@ class Score:
 
     @classmethod
     def of(cls, rows: list[Row], truth: Mapping[Record, float]) -> Score:
-        """Against the truth, over the records that were listed."""
-        shares = [truth.get(row.record, 0.0) for row in rows]
+        """Compute the accuracy over the listed records."""
+        proportions = [truth.get(row.record, 0.0) for row in rows]
         estimates = {row.record: row.estimate for row in rows}
         return cls(
             rows,
-            l1_distance(np.array([row.estimate for row in rows]), np.array(shares)),
+            l1_distance(np.array([row.estimate for row in rows]), np.array(proportions)),
             ndcg(estimates, truth) if rows else 0.0,
-            sum(row.low <= p <= row.high for row, p in zip(rows, shares, strict=True)),
+            sum(row.low <= p <= row.high for row, p in zip(rows, proportions, strict=True)),
         )
 
 
 def published(document: Mapping[str, Any], truth: Mapping[Record, float]) -> Score:
-    """From a published document, as any reader gets it."""
+    """Return the accuracy of a published document."""
     rows = [
         Row(
             Record(cell["query"], cell["url"]),
@@ -72,8 +72,8 @@ def published(document: Mapping[str, Any], truth: Mapping[Record, float]) -> Sco
 
 
 def other_profile(profile: str, crowd: Crowd, window: Window, document: Mapping[str, Any]) -> Score:
-    """What the other profile would have published about the same people at the same (ε, δ)."""
-    rng = np.random.default_rng()  # Seeded by the operating system: noise, as in the service.
+    """Return the accuracy of the other profile, run on the same people at the same (ε, δ)."""
+    rng = np.random.default_rng()  # Seeded by the operating system, because it draws noise.
     given = document["parameters"]
     parameters = PrivacyParameters(
         epsilon=given["epsilon"], delta=given["delta"], head_list_cells=given["head_list_cells"]

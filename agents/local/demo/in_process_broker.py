@@ -1,16 +1,16 @@
-"""A broker inside a Python process, so that the demo runs where Kafka's jars cannot be fetched.
+"""Run a broker inside a Python process, for the demo where Kafka's jars cannot be downloaded.
 
-It is librdkafka's mock of Kafka, which speaks Kafka's protocol on 127.0.0.1 and keeps everything in
-memory. Only the demo uses it, and only this file knows of it: the service's processes are started
-through `python -m blendstream.agents.local.demo.in_process_broker VERB`, which replaces the calls
-that this broker cannot answer. No setting leads here.
+It is librdkafka's mock of Kafka, which implements Kafka's protocol on 127.0.0.1 in memory. Only the
+demo uses it, and only this file refers to it: the demo starts the service's processes with
+`python -m blendstream.agents.local.demo.in_process_broker SUBCOMMAND`, which replaces the calls
+that this broker does not support. No setting selects it.
 
-Promises: enough for a first look on one machine, and no more: see `WARNING`.
+Promises: sufficient for a demo on one machine, and nothing else: see `WARNING`.
 Assumes: one process of each kind, as the demo starts them.
 
-Private parts of confluent-kafka: the librdkafka it carries, by its C names, and where that file
-lies. Tested with confluent-kafka>=2.6,<2.17; raise the bound only when
-tests/agents/local/demo passes.
+It uses private parts of confluent-kafka: the location and the C functions of the librdkafka inside
+it. Tested with confluent-kafka>=2.6,<2.17; raise the bound only when tests/agents/local/demo
+passes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTITIONS = 4
 
 
 class InProcessBroker(LocalPart):
-    """A broker for one demo. Started when built, ended by `close`; it writes no data to disk."""
+    """A broker for one demo: the constructor starts it, `close` ends it. Writes no data to disk."""
 
     name = "the in-process broker"
     ready_within_s = 60.0
@@ -59,14 +59,14 @@ class InProcessBroker(LocalPart):
 
     @staticmethod
     def needed(environment: Mapping[str, str] = os.environ) -> bool:
-        """Whether there is no Kafka to use and no way to get one."""
+        """Return True if there is neither a Kafka to use nor a way to download one."""
         given = environment.get("KAFKA_URL")
         return not given and cached_jars() is None and shutil.which("mvn") is None
 
     @staticmethod
-    def command(verb: str) -> list[str]:
-        """How to start the gateway, the worker or the jobs on this broker."""
-        return [sys.executable, "-m", _MODULE, verb]
+    def command(subcommand: str) -> list[str]:
+        """Return the command that starts the gateway, the worker or the jobs on this broker."""
+        return [sys.executable, "-m", _MODULE, subcommand]
 
     @property
     def url(self) -> str:
@@ -77,7 +77,7 @@ class InProcessBroker(LocalPart):
         return self.folder / "address"
 
     def _prepare(self) -> None:
-        """Nothing: it keeps no files but its address."""
+        """Do nothing: its only file is its address, which `serve` writes."""
 
     def _command(self) -> list[str]:
         return self.command("serve")
@@ -91,15 +91,15 @@ class InProcessBroker(LocalPart):
     def serve(cls) -> int:
         """Run the broker until the process is ended; write its address to the working folder."""
         library = _library()
-        said = ctypes.create_string_buffer(512)
-        owner = library.rd_kafka_new(0, library.rd_kafka_conf_new(), said, len(said))
+        error = ctypes.create_string_buffer(512)
+        owner = library.rd_kafka_new(0, library.rd_kafka_conf_new(), error, len(error))
         if not owner:
-            raise StackError(f"librdkafka did not start: {said.value.decode()}")
+            raise StackError(f"librdkafka did not start: {error.value.decode()}")
         cluster = library.rd_kafka_mock_cluster_new(owner, 1)
         for name, partitions in cls._topics().items():
             library.rd_kafka_mock_topic_create(cluster, name.encode(), partitions, 1)
         address = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
-        # In one step, since the parent waits for the file.
+        # Renamed when complete, because the parent waits for the file.
         Path("address.unfinished").write_text(address)
         Path("address.unfinished").rename("address")
         while True:
@@ -131,7 +131,7 @@ class InProcessBroker(LocalPart):
 
     @classmethod
     def stand_in(cls) -> None:
-        """Replace, in this process, the calls to Kafka that this broker cannot answer."""
+        """Replace, in this process, the calls to Kafka that this broker does not support."""
         for module, name, stand_in in (
             (
                 "blendstream.streams.kafka.topics",
@@ -191,12 +191,12 @@ async def _no_problems(*_: object) -> list[str]:
 async def _from_the_beginning(
     _trimmer: object, _topic: str, _time_ms: int | None, at_most: Sequence[int]
 ) -> list[int]:
-    """It cannot delete records, so nothing is to be deleted."""
+    """Return bounds that delete nothing, because this broker cannot delete records."""
     return [0] * len(at_most)
 
 
 def _now_ms(*_: object) -> int:
-    """The sender's own time."""
+    """Return the sender's own time."""
     return int(time.time() * 1000)
 
 
@@ -206,7 +206,7 @@ def _look_away(gateway: GatewayProcess, *_: object) -> None:
 
 
 async def _compare_with_no_broker(comparison: ClockComparison) -> None:
-    """The same for jobs."""
+    """Accept this machine's clock, in the jobs."""
     comparison._clocks.appended(0, sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 
@@ -223,24 +223,24 @@ async def _describe(
 
 
 class _PlainProducer(confluent_kafka.Producer):
-    """Writes at once what a transaction would have written together."""
+    """A producer without transactions: it writes each record immediately."""
 
     def __init__(self, options: Mapping[str, Any], **more: Any) -> None:
         plain = {k: v for k, v in options.items() if not k.startswith("transaction")}
         super().__init__(plain, **more)
 
     def init_transactions(self, *_: Any) -> None:
-        """Fences no other producer."""
+        """Do nothing; no other producer is fenced."""
 
     def begin_transaction(self, *_: Any) -> None:
-        """Begin nothing."""
+        """Do nothing."""
 
     def commit_transaction(self, *_: Any) -> None:
-        """Everything was delivered already."""
+        """Do nothing: the records are already delivered."""
 
 
 def _library() -> Any:
-    """The librdkafka that confluent-kafka carries, by its C names."""
+    """Load the librdkafka inside confluent-kafka, with its C functions."""
     package = Path(confluent_kafka.__file__).parent
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs", package)
     libraries = [file for folder in folders for file in sorted(folder.glob("librdkafka*"))]
@@ -263,13 +263,13 @@ def _library() -> Any:
     return library
 
 
-def _main(verb: str) -> int:
-    if verb == "serve":
+def _main(subcommand: str) -> int:
+    if subcommand == "serve":
         return InProcessBroker.serve()
-    from blendstream.agents.cli import main  # noqa: PLC0415 - the broker itself does without
+    from blendstream.agents.cli import main  # noqa: PLC0415 - the broker does not need it
 
     InProcessBroker.stand_in()
-    return main([verb])
+    return main([subcommand])
 
 
 if __name__ == "__main__":

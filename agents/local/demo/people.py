@@ -1,9 +1,9 @@
-"""Who searches for what in the demo: the truth that the service never sees.
+"""The demo's population and its searches: the truth, which the service never sees.
 
-Forty everyday queries whose popularity falls like rank^−1, each with a few results, and a long
-tail of queries that only one or two people have. In every window four in five people draw a fresh
-record; the others have none, and say so. From window to window one query rises and one falls, so
-that there is a trend to see; the tail makes up for them, and every other record keeps its share.
+Forty common queries have popularity proportional to 1/rank, each with a few results; a long tail
+of queries has one or two people each. In every window four in five people draw a new record; the
+others report that they have none. From window to window one query rises and one falls, so that the
+results page shows a trend; the tail compensates, and every other record keeps its probability.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blendstream.blender.values.record import Record
 
 __all__ = ["FALLING", "NO_RECORD", "RISING", "Crowd", "Searched", "Window"]
 
-#: In place of a record's number. As an index it means the last place, which is kept for ⋆.
+#: In place of a record's number. As an index it selects the last entry, which is ⋆.
 NO_RECORD = -1
 
 _QUERIES = (
@@ -39,8 +39,8 @@ _TAIL = 20_000
 _TAIL_SHARE = 0.35
 _ACTIVE = 0.8
 RISING, FALLING = "cinema tonight", "news today"
-#: By so much each window, until it is the fourth power of it (× 5) for good: two windows differ by
-#: more than their intervals, and the rising one stays below the tail that it is taken from.
+#: Factor per window, up to its fourth power (× 5): two windows differ by more than their intervals,
+#: and the increase stays below the tail, which compensates for it.
 _CHANGE = 1.5
 _CHANGES = 4
 
@@ -57,10 +57,10 @@ class Searched(Protocol):
 
 
 class Crowd:
-    """People with known habits."""
+    """The distribution that people draw their records from."""
 
     def __init__(self) -> None:
-        """Fix the probabilities: nothing here is random."""
+        """Set the probabilities; they are not random."""
         by_query = 1 / np.arange(1, len(_QUERIES) + 1)
         by_result = 1 / np.arange(1, _RESULTS + 1)
         head = np.outer(by_query / by_query.sum(), by_result / by_result.sum()).ravel()
@@ -72,7 +72,7 @@ class Crowd:
         ] + [Record(f"something rare {i}", f"https://rare.example/{i}") for i in range(_TAIL)]
 
     def probability(self, windows_before: int) -> NDArray[np.float64]:
-        """How likely each record is to be searched for, after so many windows."""
+        """Return each record's probability, after `windows_before` windows."""
         factor = _CHANGE ** min(windows_before, _CHANGES)
         head = self._head.copy()
         for query, change in ((RISING, factor), (FALLING, 1 / factor)):
@@ -83,7 +83,7 @@ class Crowd:
     def window(
         self, optin: int, clients: int, rng: np.random.Generator, windows_before: int = 0
     ) -> Window:
-        """What everyone searched for in one window, or `NO_RECORD`."""
+        """Draw everyone's record, or `NO_RECORD`, for one window."""
         probability, size = self.probability(windows_before), optin + clients
         numbers = rng.choice(len(self.records), size=size, p=probability)
         people = np.where(rng.random(size) < _ACTIVE, numbers, NO_RECORD).astype(np.int64)
@@ -91,14 +91,14 @@ class Crowd:
         return Window(people[:optin], people[optin:], truth)
 
     def cell_of_number(self, cells: Cells) -> IntArray:
-        """The cell that each record falls into; `NO_RECORD` falls into ⟨⋆,⋆⟩."""
+        """Return the cell of each record; the last entry, for `NO_RECORD`, is ⟨⋆,⋆⟩."""
         everything: list[Record | None] = [*self.records, None]
         return np.array([cells.number(record) for record in everything], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Record numbers, one a person, or `NO_RECORD`; and how likely a person was to hold each."""
+    """Record numbers, one per person, or `NO_RECORD`; and each record's true probability."""
 
     optin: IntArray
     clients: IntArray

@@ -1,4 +1,4 @@
-"""The demo: start everything, let people search, show what is published, until it is stopped."""
+"""Run the demo: start everything, simulate searches, print each publication, until stopped."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["Demo", "check_results", "client_steps", "extension_steps", "first_er
 _REAL_DEVICES = 3
 _EMPTY_AT_MOST = 5
 _RATE_OVER_S = 5.0
-#: What the jobs take to notice a seal, to draw and to publish.
+#: Time that the jobs need to notice a seal, to draw and to publish.
 _RELEASE_S = 1.5
-#: Comes with the sources, not with the installed package.
+#: Part of the sources, not of the installed package.
 _EXTENSION = Path(__file__).resolve().parents[3] / "webclient" / "extension"
 
 
@@ -51,7 +51,8 @@ class Demo:
     def run(self, epochs: int | None) -> None:
         """Start everything, run until `epochs` were published with estimates, end everything.
 
-        None: run for ever. Epochs that are published empty do not count; too many are an error.
+        None: run until stopped. Epochs that are published empty do not count; too many are an
+        error.
         """
         began = time.monotonic()
         service = DemoService.start(self._times, self._profile, self._view.say)
@@ -89,7 +90,7 @@ class Demo:
                     await self._show_published(http, states, people, began)
                     await self._show_state(http, service, states, people.sender, devices)
                 except httpx.HTTPError as error:
-                    # If it has ended, the next check says so, with the last lines that it printed.
+                    # If it has ended, the next check reports it, with its last lines of output.
                     self._view.say(f"the gateway did not answer ({type(error).__name__})")
                 await asyncio.sleep(0.5)
             people.stop()
@@ -102,7 +103,7 @@ class Demo:
                 await asyncio.sleep(1)
 
     async def _compare_with_the_default(self) -> None:
-        """Below the first table: the figures that these people would get by default."""
+        """Print, after the first table, the figures that these people would get by default."""
         optin = round(self._who["people"] * self._who["optin_share"])
         clients = self._who["people"] - optin
         text = await asyncio.to_thread(by_default, optin, clients, self._profile)
@@ -110,9 +111,9 @@ class Demo:
         self._view.say(text + "\n")
 
     def _say_when_due(self, collecting: Any) -> None:
-        """Once: from here on there is something to wait for."""
+        """Print once when the first results are due."""
         if self._due_s is None:
-            # Devices report in the window after; both windows have their grace.
+            # Devices report in the next window; both windows have their grace.
             times = self._times
             self._due_s = collecting["window_end_s"] + times.window_s + times.grace_s
             self._due_s += times.skew_s + _RELEASE_S
@@ -143,7 +144,7 @@ class Demo:
                     f"first epoch published {time.monotonic() - began:.0f} s after the start"
                 )
             took_part = document["participants"]
-            # As many as reached the service in time; which people they were does not matter.
+            # As many devices as reported in time; it does not matter which.
             window = Window(window.optin, window.clients[: took_part["clients"]], window.truth)
             other = "paper" if self._profile == "sharp" else "sharp"
             scores = [
@@ -200,7 +201,7 @@ class Demo:
         self._view.show(lines, summary=summary, figures="; ".join(figures))
 
     def _rate(self, name: str, counted: float) -> float:
-        """Counted a second, over the last few: the worker counts in batches, with pauses."""
+        """Return entries counted per second, averaged because the worker counts in batches."""
         now, seen = time.monotonic(), self._rates.setdefault(name, deque())
         seen.append((now, counted))
         while len(seen) > 2 and seen[1][0] <= now - _RATE_OVER_S:
@@ -210,7 +211,7 @@ class Demo:
 
 
 def check_results(epochs: int | None, empty: int) -> None:
-    """Stop with an error when the wanted number of epochs does not seem to be reached."""
+    """Raise `StackError` if so many epochs are empty that `epochs` will not be reached."""
     if epochs is not None and empty > _EMPTY_AT_MOST:
         raise StackError(
             f"{empty} epochs were published empty, at most {_EMPTY_AT_MOST} may be; "
@@ -219,7 +220,7 @@ def check_results(epochs: int | None, empty: int) -> None:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The error that ended a group of tasks, without the group around it."""
+    """Return the first error of a group of tasks."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -234,7 +235,7 @@ def _why_empty(document: Any, window: Window | None) -> str:
 async def _worker_totals(
     http: httpx.AsyncClient, address: str
 ) -> dict[str, tuple[int, int, dict[str, int]]]:
-    """received, counted and refused by reason, from the worker's metrics."""
+    """Read received, counted and refused entries (by reason) from the worker's metrics."""
     try:
         text = (await http.get(address)).text
     except httpx.HTTPError:
@@ -271,7 +272,7 @@ def _where_to_look(service: DemoService, took_s: float) -> str:
 
 
 def client_steps(gateway: str, token: str) -> str:
-    """What the guide's commands need."""
+    """Return the variables that the commands of docs/localclient.md need."""
     return (
         'Or with the Python client, as docs/localclient.md says under "Try it"; the token is for\n'
         f"opt-in records of the user {GUEST}:\n"
@@ -281,7 +282,7 @@ def client_steps(gateway: str, token: str) -> str:
 
 
 def extension_steps(gateway: str, folder: Path = _EXTENSION) -> str:
-    """How to be one of the people, with the browser's extension; empty where it was not shipped."""
+    """Return how to take part with the browser extension; empty if it is not installed."""
     if not (folder / "manifest.json").exists():
         return ""
     return (

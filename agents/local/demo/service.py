@@ -1,4 +1,4 @@
-"""The real parts on this machine: Kafka, Redis, gateway, worker and jobs, each its own process.
+"""Start the service on this machine: Kafka, Redis, gateway, worker and jobs, a process each.
 
 Promises: the demo cleans up after itself, even after `kill -9` (`agents.local.process_guard`).
 """
@@ -36,7 +36,7 @@ from blendstream.streams.user_tokens import mint_user_token
 
 __all__ = ["GUEST", "DemoService", "EpochTimes"]
 
-#: The user id of who tries a client by hand, and how long its token lasts.
+#: The user id for trying a client by hand, and the lifetime of its token.
 GUEST = "guest"
 _GUEST_S = 12 * 3600
 
@@ -45,10 +45,10 @@ _VERB = (sys.executable, "-m", "blendstream.agents.cli")
 
 
 class EpochTimes:
-    """Short epochs: long enough for two cores, short enough to watch."""
+    """The times of the demo's short epochs, chosen for a machine with two cores."""
 
     def __init__(self, window_s: int) -> None:
-        """Grace covers linger, the delivery deadline and twice the skew, as settings demand."""
+        """Set a grace that covers linger, delivery deadline and twice the skew, as required."""
         self.window_s = window_s
         self.deadline_s = 3.0
         self.skew_s = 0.4
@@ -56,7 +56,7 @@ class EpochTimes:
 
 
 class DemoService:
-    """Started by `start`, ended by `close`; has the addresses of all parts."""
+    """A running service: `start` starts it, `close` ends it; has the addresses of all parts."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class DemoService:
         self._broker = broker
         self._parts = [p for p in (stack.kafka, stack.redis, broker) if isinstance(p, LocalPart)]
         self._guard = guard
-        #: Removed with the service, in whichever way that ends.
+        #: Removed with the service, however it ends.
         self.folder = guard.folder
         self._settings = settings
         self.prefix = settings["BLENDSTREAM_TOPICS_PREFIX"]
@@ -84,13 +84,13 @@ class DemoService:
             if name != "http"
         }
         self.token = token
-        #: For the person in front of the screen, who may send records as `GUEST`.
+        #: A token to send records as `GUEST`, for the user of the demo.
         self.guest_token = ""
         self.processes: dict[str, Server] = {}
 
     @classmethod
     def start(cls, times: EpochTimes, profile: str, say: Callable[[str], None]) -> Self:
-        """Start everything; return when the gateway takes submissions."""
+        """Start everything; return when the gateway accepts submissions."""
         with ExitStack() as undo:
             broker: InProcessBroker | None = None
             environment = dict(os.environ)
@@ -99,13 +99,13 @@ class DemoService:
                 say("starting the in-process broker ...")
                 broker = undo.enter_context(InProcessBroker())
                 environment["KAFKA_URL"] = broker.url
-            # No archive of classes: a first start should not wait half a minute for something that
-            # saves the next one a second or two.
+            # No class archive: it would delay a first start by half a minute and save the next one
+            # a second or two.
             stack = Stack.start(
                 environment=environment, progress=say, archive_option="-Xshare:auto"
             )
             undo.callback(stack.close)
-            # A prefix of the demo's own, since the servers may be in use by others.
+            # A separate prefix, because others may use the servers.
             prefix = broker.prefix if broker else f"demo-{secrets.token_hex(4)}"
             guard = undo.enter_context(ProcessGuard())
             ports = {name: free_port() for name in ("http", "gateway", "worker", "jobs")}
@@ -115,7 +115,7 @@ class DemoService:
             settings = _settings(stack, times, profile, ports, tokens, guard.folder)
             settings["BLENDSTREAM_TOPICS_PREFIX"] = prefix
             if broker is None:
-                # Addresses as the processes reach them; the rest of the environment is passed on.
+                # The settings of the processes, and the rest of the environment.
                 undo.callback(_remove_all, stack, {**os.environ, **settings}, prefix, say)
             service = cls(undo.pop_all(), stack, guard, settings, ports, token, broker)
             service.guest_token = mint_user_token(
@@ -132,11 +132,11 @@ class DemoService:
         return service
 
     def start_process(self, name: str) -> None:
-        """Start the gateway, the worker or the jobs; what it logs is appended to its file."""
+        """Start the gateway, the worker or the jobs; its log is appended to a file."""
         self.processes[name] = self._guard.start(
             self._broker.command(name) if self._broker else [*_VERB, name],
             log=self._guard.folder / f"{name}.log",
-            # Temporary files of a killed process are removed with our folder.
+            # In our folder, which is removed: a killed process leaves its temporary files.
             environment={
                 **_plain_environment(),
                 **self._settings,
@@ -145,14 +145,14 @@ class DemoService:
         )
 
     def close(self) -> None:
-        """Stop the processes politely, then Kafka and Redis."""
+        """Stop the processes gracefully, then Kafka and Redis."""
         for name in ("gateway", "worker", "jobs"):
             if name in self.processes:
                 self.processes[name].stop(patience_s=5)
         self._undo.close()
 
     def check(self) -> None:
-        """Raise if a process ended by itself, Kafka or Redis too: nothing would happen any more."""
+        """Raise `StackError` if a process has ended, Kafka and Redis included."""
         servers = {part.name: part.server for part in self._parts}
         for name, process in (servers | self.processes).items():
             if not process.running:
@@ -176,7 +176,7 @@ class DemoService:
 def _remove_all(
     stack: Stack, environment: Mapping[str, str], prefix: str, say: Callable[[str], None]
 ) -> None:
-    """Remove the demo's topics and keys from given servers; say so if that fails."""
+    """Remove the demo's topics and keys from given servers; report failures."""
     if isinstance(stack.kafka, GivenServer):
         try:
             _remove_topics(load_kafka(environment), prefix)
@@ -237,7 +237,7 @@ def _settings(
         "EPOCH_GRACE_S": times.grace_s,
         "EPOCH_ALLOWED_SKEW_S": times.skew_s,
         "PRIVACY_PROFILE": profile,
-        # So few people would find nothing under the noise of one budget for 30 epochs.
+        # With the noise of one budget for 30 epochs, so few people would find nothing.
         "BUDGET_PERIOD_EPOCHS": 0,
         "BUDGET_PERIOD_S": 86_400,
         "BUDGET_OPTIN_EPSILON_LIMIT": 1e6,

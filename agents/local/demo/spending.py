@@ -1,7 +1,7 @@
-"""Which way of spending people's privacy the demo shows, and what the default would give them.
+"""State how the demo spends privacy budget, and which results the default would give.
 
-The demo spends ε in each epoch, because so few people would show little under the noise of the
-default, one budget for a whole period. Both are said, or its figures would promise too much.
+The demo spends ε in each epoch, because the default, one budget for a whole period, has too much
+noise for so few people. The output states both, so that its figures do not promise too much.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PERIOD = PERIOD_EPOCHS["sharp"]
 
 
 def shown_here() -> str:
-    """The way of spending that the demo's settings choose."""
+    """Return how the demo's settings spend privacy budget."""
     privacy = PrivacySettings()
     return (
         f"Each epoch here spends ε = {privacy.epsilon:g}, δ = {privacy.delta:g} of each person "
@@ -26,7 +26,7 @@ def shown_here() -> str:
 
 
 def by_default(optin_users: int, clients: int, profile: str) -> str:
-    """The figures that `blendstream plan` gives for so many people. Takes a second or more."""
+    """Return the figures of `blendstream plan` for so many people. Takes a second or more."""
     if min(optin_users, clients) < 1:
         return "One group is empty: `blendstream plan` cannot tell what the default would give."
     privacy = PrivacySettings()

@@ -1,8 +1,8 @@
-"""What a person sees while the demo runs: a block that is redrawn, or plain lines.
+"""The demo's output: a block that is redrawn on a terminal, or plain lines.
 
-On a terminal the block stays in place at the bottom and finished epochs scroll above it; its lines
-are cut to the terminal's width, since one that wraps takes two rows and the block would crawl down.
-Where there is no terminal, a line is printed when something changed, and the figures now and then.
+On a terminal the block stays at the bottom and finished epochs scroll above it. Its lines are cut
+to the terminal's width: a wrapped line would take two rows, and the block would move down. Without
+a terminal, a line is printed at each change, and the figures at most every ten seconds.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from blendstream.blender.values.record import Record
 __all__ = ["View", "epoch_table"]
 
 
-#: Figures change all the time: more often would bury the epochs' states in a log file.
+#: Figures change constantly; more lines of them would hide the epochs' states in a log file.
 _FIGURES_EVERY_S = 10.0
 
 
 class View:
-    """Prints lines for good, and a block that the next block replaces."""
+    """Prints permanent lines, and a block that the next block replaces."""
 
     def __init__(
         self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`out`: standard output by default."""
+        """Write to `out`, by default standard output."""
         self._out = out or sys.stdout
         self._clock = clock
         self._live = self._out.isatty()
@@ -38,6 +38,7 @@ class View:
         self._began = self._figures_at = clock()
 
     def say(self, text: str) -> None:
+        """Print permanent lines."""
         self._clear()
         for line in text.splitlines() or [""]:
             stamp = "" if self._live else f"[{self._clock() - self._began:5.1f} s] "
@@ -45,13 +46,13 @@ class View:
         self._out.flush()
 
     def show(self, lines: Sequence[str], *, summary: str, figures: str = "") -> None:
-        """The present state: redrawn on a terminal, else `summary` once when it changed.
+        """Show the present state: redrawn on a terminal, else `summary` if it changed.
 
-        Without a terminal `figures` are printed too, if they changed, every ten seconds.
+        Without a terminal, changed `figures` are printed too, every ten seconds.
         """
         if self._live:
             self._clear()
-            # Asked every time, since people resize their windows.
+            # Each time, because users resize their windows.
             columns, rows = shutil.get_terminal_size()
             # A line of exactly that many columns wraps on some terminals.
             drawn = [
@@ -79,7 +80,7 @@ class View:
 def epoch_table(
     epoch: int, people: str, scores: Sequence[tuple[str, Score]], truth: Mapping[Record, float]
 ) -> str:
-    """The ten most frequent records with both profiles' estimates, and how close each came."""
+    """Return a table of the ten most frequent records, and both profiles' accuracy."""
     first = scores[0][1]
     lines = [f"Epoch {epoch} published: {people}"]
     # 79 columns: fits a terminal of 80.
