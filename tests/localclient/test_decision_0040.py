@@ -234,7 +234,7 @@ Test = Callable[..., Any]
 #: Words of the decision → what shows that they are true.
 CLAIMS: dict[str, tuple[Test, ...]] = {
     "have no defaults": (test_refusals.test_limits_must_be_chosen,),
-    "a list that asks for more is refused": (
+    "a list that exceeds them is refused": (
         test_refusals.test_a_hostile_list_is_refused_and_costs_nothing,
     ),
     "Budgets add up by basic composition": (
@@ -254,7 +254,7 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_silence.test_a_collecting_epoch_beyond_what_time_allows_is_refused,
         test_silence.test_an_epoch_that_no_number_can_hold_is_malformed,
     ),
-    "decides nothing but whose turn it is": (
+    "decides only which cohort takes part": (
         test_silence.test_the_number_of_an_answered_epoch_rules_out_no_other,
     ),
     "A device waits at most `max_wait_s`": (
@@ -262,34 +262,34 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_silence.test_no_server_can_raise_how_long_a_device_waits,
         test_silence.test_a_device_that_was_off_at_its_time_reports_when_it_is_called_again,
     ),
-    "gives up after as long what it cannot deliver": (
+    "abandons a submission that it cannot deliver for as long": (
         test_silence.test_bytes_that_nobody_takes_are_given_up,
         test_silence.test_a_device_that_was_off_after_writing_still_sends_once,
     ),
-    "In opt-in mode it draws its time once it is near": (
+    "In opt-in mode it draws its time once the window is near": (
         test_silence.test_a_long_collecting_window_does_not_make_a_device_wait_long,
     ),
-    "covers a window up to the second": (
+    "records a window as answered up to the second": (
         test_silence.test_records_sent_early_in_a_long_window_rule_out_no_later_window,
         test_silence.test_a_server_that_is_slow_to_begin_cannot_have_a_window_answered_twice,
     ),
-    "every honest window that begins twice `max_wait_s` after the last lie is answered": (
+    "every honest window that begins at least twice `max_wait_s` after the last lie is answered": (
         test_device_silence.test_a_device_answers_an_honest_server_soon_after_any_lies,
     ),
     "it is free again after `period_s`": (
         test_silence.test_a_spent_budget_silences_a_device_for_no_longer_than_its_period,
     ),
-    "Its id is kept with a reporting time": (
+    "stores its id with a reporting time": (
         test_the_second_look_is_by_id_and_at_the_drawn_time,
         test_reporting.test_a_restart_keeps_the_drawn_time,
     ),
     "drawn from the operating system": (
         test_the_reporting_time_is_drawn_from_the_operating_system,
     ),
-    "before any record is looked at": (
+    "before it reads any record": (
         test_reporting.test_a_device_without_records_does_exactly_what_one_with_records_does,
     ),
-    "its hash compared": (test_refusals.test_a_list_swapped_while_the_device_waits_is_refused,),
+    "checks its hash": (test_refusals.test_a_list_swapped_while_the_device_waits_is_refused,),
     "Another list for an answered window is refused": (
         test_refusals.test_two_lists_for_one_epoch_get_one_report,
     ),
@@ -297,10 +297,10 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_randomizer_check.test_every_registered_randomizer_passes,
         test_randomizer_check.test_a_randomizer_built_for_another_list_is_caught,
     ),
-    "over all outputs where there are at most 512": (
+    "over all outputs if there are at most 512": (
         test_randomizer_check.test_a_broken_randomizer_is_caught,
     ),
-    "over drawn ones otherwise": (
+    "over sampled outputs otherwise": (
         test_randomizer_check.test_a_broken_randomizer_over_many_cells_is_caught_by_drawing,
     ),
     "there is no `If-None-Match`": (test_a_talk_carries_nothing_of_the_last_one,),
@@ -314,25 +314,23 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
     "Changing R buys no reports": (
         test_refusals.test_changing_the_number_of_cohorts_buys_a_server_nothing_beyond_the_limit,
     ),
-    "one that was passed over stays so": (
-        test_reporting.test_a_window_of_another_cohort_is_skipped_permanently,
+    "a window that was skipped stays skipped": (
+        test_reporting.test_a_window_that_is_another_cohorts_turn_is_passed_over_for_good,
     ),
-    "Too long": (
+    "too long": (
         test_bodies.test_of_what_is_too_long_nothing_is_kept,
         test_bodies.test_a_bomb_fills_neither_memory_nor_disk,
     ),
-    "dripped byte by byte": (
-        test_hostile_answers.test_a_server_that_drips_does_not_hold_the_device,
-    ),
+    "sent byte by byte": (test_hostile_answers.test_a_server_that_drips_does_not_hold_the_device,),
     "wrong in any part or header": (
         test_hostile_answers.test_a_head_list_wrong_in_any_part_is_refused_or_answered_and_nothing_between,
         test_hostile_answers.test_epochs_wrong_in_any_part_are_refused_or_answered_and_nothing_between,
         test_hostile_answers.test_headers_that_make_no_sense_are_no_reason_to_crash,
     ),
-    "in a sentence of the device's own": (
+    "its error message never quotes the response": (
         test_refusals.test_no_refusal_quotes_a_record_or_the_server,
     ),
-    "A list that asks about no record is passed over": (
+    "It skips a list that asks about no record": (
         test_reporting.test_a_list_that_asks_about_no_record_is_passed_over,
     ),
     "A 4xx counts if it is `application/problem+json`": (
@@ -340,7 +338,7 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_reporting.test_a_refusal_by_the_gateway_ends_it_and_stays_spent,
     ),
     "a hotel's login page": (test_reporting.test_a_retry_sends_the_same_bytes,),
-    "Spaces after the JSON make up for short numbers": (
+    "Spaces after the JSON pad short numbers": (
         test_lengths.test_every_answer_to_a_small_list_has_one_length,
         test_lengths.test_requests_of_one_head_list_are_alike_but_for_the_body_itself,
     ),
