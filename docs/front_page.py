@@ -45,7 +45,7 @@ ROWS = 5
 
 
 def main() -> None:
-    """Run if asked to; write the pages."""
+    """Run the demo if `--run` is given; write the pages."""
     if "--run" in sys.argv[1:]:
         RUN.write_text(run())
     saved = Run.read(RUN.read_text())
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def run() -> str:
-    """The text of a new run; the pictures are written on the way."""
+    """Run the demo; write the pictures and return the text of the run."""
     load, cores = os.getloadavg()[0], os.cpu_count()
     head = f"{time.strftime('%-d %B %Y', time.gmtime())}, {cores} cores, load {load:.0f}"
     demo = _Demo()
@@ -86,7 +86,7 @@ def run() -> str:
 
 
 class _Demo:
-    """`blendstream demo`, and what it printed so far."""
+    """A running `blendstream demo`, with its output so far."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(  # noqa: S603 - our own command
@@ -124,7 +124,7 @@ class _Demo:
 
 
 def take_pictures(gateway: str) -> dict[str, str]:
-    """Write each picture; what it shows, as text."""
+    """Write each picture; return the text of each picture's page."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only a run needs a browser
 
     shown = {}
@@ -145,14 +145,14 @@ def take_pictures(gateway: str) -> dict[str, str]:
 
 
 def anonymous(text: str) -> str:
-    """Without the folder and the token of whoever ran it, nor blanks at the end of a line."""
+    """Remove the user's folder and token, and spaces at the end of lines."""
     text = re.sub(r" +$", "", text, flags=re.MULTILINE)
     text = text.replace(str(REPOSITORY), "/home/you/blendstream")
     return re.sub(r"(LOCALCLIENT_TOKEN=\w+\.\d+\.\w{6})\S+", r"\1…", text)
 
 
 def digest(name: str) -> str:
-    """A picture's SHA-256: it must be of this run."""
+    """Return a picture's SHA-256, which shows that it is of this run."""
     return hashlib.sha256((DOCS / name).read_bytes()).hexdigest()
 
 
@@ -161,7 +161,7 @@ def digest(name: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """A record of the tables that the demo prints."""
+    """One record of the tables that the demo prints."""
 
     record: str
     true: str
@@ -182,7 +182,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Planned:
-    """What `blendstream plan` expects of one way of spending."""
+    """The expectation of `blendstream plan` for one way to spend."""
 
     found: str
     error: float
@@ -239,7 +239,7 @@ def _planned(way: str, text: str) -> Planned:
 
 
 def pages(saved: Run) -> dict[Path, str]:
-    """Every page that shows something of the run, as it must be."""
+    """Return the text of every page that shows part of the run."""
     readme, demo = REPOSITORY / "README.md", DOCS / "demo.md"
     trial = DOCS / "first-service.md"
     return {
@@ -252,7 +252,7 @@ def pages(saved: Run) -> dict[Path, str]:
 
 
 def filled(page: str, **blocks: str) -> str:
-    """The page with its blocks exchanged, each of which it must have once."""
+    """Return the page with its generated blocks replaced; each must occur once."""
     for name, block in blocks.items():
         begin, end = f"<!-- demo-run: {name} -->\n", "<!-- end -->"
         before, _, rest = page.partition(begin)
@@ -280,8 +280,8 @@ def caption(saved: Run) -> str:
     when = saved.head.partition(",")[0]
     return wrapped(
         f"One epoch of the demo: {saved.people}, with **ε = {saved.epsilon} for this epoch alone** "
-        f"(`budget.period_epochs = 0`); the picture is of epoch {saved.pictured}, spent in the "
-        f"same way. Both are from `make front-page` on {when}. [All it printed](docs/demo.md)."
+        f"(`budget.period_epochs = 0`). The picture shows epoch {saved.pictured} of the same run, "
+        f"`make front-page` on {when}. [The whole output](docs/demo.md)."
     )
 
 
@@ -305,14 +305,14 @@ def _expected(planned: Planned) -> str:
 
 
 def printed(saved: Run) -> str:
-    """The output up to the comparison with the default, and its end."""
+    """Return the output up to the comparison with the default, and its end."""
     begin, _, rest = saved.printed.partition("stopping ...")
     upto = re.search(r"\A.*? in each of them, as here.*?\n", begin, re.DOTALL)
     assert upto, "the run lacks the comparison with the default"
     last = begin[begin.rindex("\n") + 1 :]
     said = wrapped(
-        f"On {saved.head}, not on a terminal (there, states, rates and refusals are redrawn in "
-        "place):"
+        f"On {saved.head}, without a terminal (on a terminal, states, rates and refusals are "
+        "redrawn in place):"
     )
     return f"{said}\n```\n{upto[0]}…\n{last}stopping ...{rest.rstrip()}\n```\n"
 
@@ -321,10 +321,10 @@ def default(saved: Run) -> str:
     by_default, each = saved.planned[4_000]
     return wrapped(
         f"**The demo spends ε = {saved.epsilon} in each epoch** (`budget.period_epochs = 0`), so "
-        f"that few people show something within a minute. A service that sets nothing spends "
+        f"that few people give results within a minute. With default settings a service spends "
         f"ε = {saved.epsilon} in 30 epochs together. For the demo's people `blendstream plan` then "
-        f"expects {_expected(by_default)}; as the demo spends, {_expected(each)}, after 30 epochs "
-        f"and for ε = {30 * float(saved.epsilon):g} in all."
+        f"expects {_expected(by_default)} after 30 epochs; with the demo's settings, "
+        f"{_expected(each)}, for ε = {30 * float(saved.epsilon):g} in total."
     )
 
 
@@ -332,15 +332,15 @@ def trial_default(saved: Run) -> str:
     by_default, each = saved.planned[1_000]
     return wrapped(
         f"The trial's settings spend ε = {saved.epsilon} in each epoch "
-        "(`budget.period_epochs = 0`), as the demo does. A service that sets nothing spends "
+        "(`budget.period_epochs = 0`), as the demo does. With default settings a service spends "
         f"ε = {saved.epsilon} in 30 epochs together: for these people `blendstream plan "
-        f"--optin-users 1000 --clients 9000` then expects {_expected(by_default)}; spent as here, "
-        f"{_expected(each)}. [The README](../README.md) has more sizes."
+        f"--optin-users 1000 --clients 9000` then expects {_expected(by_default)}; with the "
+        f"trial's settings, {_expected(each)}. [The README](../README.md) has more sizes."
     )
 
 
 def wrapped(text: str) -> str:
-    """Prose as `docs/wrap.py` leaves it."""
+    """Wrap prose as `docs/wrap.py` does."""
     return str(runpy.run_path(str(DOCS / "wrap.py"))["wrapped"](text))
 
 

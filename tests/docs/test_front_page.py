@@ -39,7 +39,7 @@ def test_the_run_and_its_pages_say_which_way_of_spending_they_show():
     assert [line for line in printed if line in said] == said
     for page in EXPECTED.values():
         assert "`budget.period_epochs = 0`" in page
-        assert "the default" in page or "sets nothing" in page
+        assert "the default" in page or "default settings" in page
 
 
 def test_what_the_run_says_of_the_default_is_what_the_plan_says_today():

@@ -48,7 +48,7 @@ def test_the_readme_names_every_top_folder():
 
 #: What CONTRIBUTING.md must tell the place of.
 THINGS = (
-    "metric", "verb", "setting", "setting fixed per epoch", "randomizer with its privacy bound",
+    "metric", "subcommand", "setting", "setting fixed per epoch", "randomizer with its privacy bound",
     "release kind", "refusal of a submission", "refusal when counting", "endpoint", "benchmark",
 )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_the_files_of_a_row_have_the_names_that_it_tells(thing):
 
 
 def modules() -> list[Path]:
-    """Every module but the verbs' own, which are named for what is typed."""
+    """Every module except the subcommands, whose files have the names that users type."""
     files = [file for name in PACKAGES for file in (REPOSITORY / name).rglob("*.py")]
     return [file for file in files if file.parent.name != "commands"]
 
