@@ -122,7 +122,7 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
                     "lists"
                 )
             _must_be_open(state)
-            await turn.commit([entries.epoch_abandoned(epoch, reason)])
+            await session.commit([entries.epoch_abandoned(epoch, reason)])
         # A job that read the log before this entry may be about to commit. Fencing makes it start
         # again and read the entry; if it had committed already, the log now contains the release.
         for kind in _RELEASING:
@@ -181,9 +181,9 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
     async with context.log.fenced_session(Kind.OPERATOR) as session:
         still_open = [state.epoch for state in session.log_state.unfinished()]
         if still_open:
-            await turn.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
+            await session.commit([entries.epoch_abandoned(epoch, reason) for epoch in still_open])
         # Complete: read back with the commit, or up to the session's own record.
-        log_state = turn.book
+        log_state = session.log_state
     say(f"abandoned, as they may have been released: epochs {_listed(still_open)}")
     published = await published_since(context, log_state)
     lost = lost_epochs(
@@ -193,8 +193,8 @@ async def go_on_with_restored(context: JobContext, reason: str, until_ms: int | 
     )  # fmt: skip
     for start in range(0, len(lost), _BATCH_EPOCHS):
         some = lost[start : start + _BATCH_EPOCHS]
-        async with context.log.turn(Kind.OPERATOR) as turn:
-            if turn.book.ledger.last_epoch != some[0].epoch - 1:
+        async with context.log.fenced_session(Kind.OPERATOR) as session:
+            if session.log_state.ledger.last_epoch != some[0].epoch - 1:
                 raise ParameterError(
                     "another process opened an epoch; stop all jobs and run this again"
                 )

@@ -30,7 +30,7 @@ _LOST = "its release was lost with an aborted transaction in Kafka and is not dr
 
 async def abandon_aborted(context: JobContext, offset: int) -> None:
     """Print the entries aborted from an offset on; abandon epochs whose draws are among them."""
-    async with context.log.turn(Kind.OPERATOR) as turn:
+    async with context.log.fenced_session(Kind.OPERATOR) as session:
         # The session's own record was read, so no earlier record can still be committed.
         sent = await _entries(context, offset, "read_uncommitted")
         committed = await _entries(context, offset, "read_committed")
@@ -47,7 +47,7 @@ async def abandon_aborted(context: JobContext, offset: int) -> None:
             say("aborted: no entry")
         lost = _lost_draws(session.log_state, aborted)
         if lost:
-            await turn.commit([entries.epoch_abandoned(epoch, _LOST) for epoch in lost])
+            await session.commit([entries.epoch_abandoned(epoch, _LOST) for epoch in lost])
             say(f"abandoned, because a draw was lost: epochs {', '.join(map(str, lost))}")
 
 

@@ -315,7 +315,7 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_refusals.test_changing_the_number_of_cohorts_buys_a_server_nothing_beyond_the_limit,
     ),
     "a window that was skipped stays skipped": (
-        test_reporting.test_a_window_that_is_another_cohorts_turn_is_passed_over_for_good,
+        test_reporting.test_a_window_of_another_cohort_is_skipped_permanently,
     ),
     "too long": (
         test_bodies.test_of_what_is_too_long_nothing_is_kept,

@@ -62,9 +62,9 @@ def test_an_epoch_in_which_nobody_took_part_stays_charged_and_the_ledger_says_wh
     kept(settings, now_ms + 100_000, log)
     log.estimates(0, now_ms, reasons=[IncompleteReason.TOO_FEW_OPTIN_USERS], empty=True)
 
-    assert log.book.epochs[0].stage.over
-    assert log.book.ledger == before == log.reread().ledger
-    (said,) = [line for line in show(settings, log.book, now_ms) if "charged so far" in line]
+    assert log.log_state.epochs[0].stage.over
+    assert log.log_state.ledger == before == log.reread().ledger
+    (said,) = [line for line in show(settings, log.log_state, now_ms) if "charged so far" in line]
     assert said.startswith("epochs charged so far: 2, each when it opened")
     assert "an epoch without participants stays charged (docs/epochs.md" in said
 
