@@ -52,7 +52,7 @@ async def test_messages_delivered_again_or_out_of_turn_change_nothing(bench: Ben
     assert await bench.stored() == 3
     await bench.count(log[4:])  # What was buffered before the seek took hold.
     await bench.count(log[3:])
-    bench.counter.give_up([0])
+    bench.counter.revoke([0])
     await bench.count(log)  # Another worker's now.
     bench.counter.assign([0, 1])
     await bench.count(log)  # And ours again.
@@ -164,7 +164,7 @@ async def test_a_partition_whose_state_is_not_read_yet_has_no_lag_to_tell(bench:
     """The whole log's length would look like an alarm at every start."""
     send(bench.made)
     await bench.count(bench.log())
-    bench.counter.give_up([0])
+    bench.counter.revoke([0])
     bench.counter = bench.new_counter()
     await bench.counter.check()
     assert told("blender_partition_lag") == 0
@@ -563,7 +563,7 @@ async def test_lag_that_does_not_move_is_a_stall_unless_a_server_is_away(
     assert counter.stalled_for_s() > 1
 
     # Many large partitions take minutes to load, and none is counted meanwhile.
-    counter.give_up([1])
+    counter.revoke([1])
     counter.assign([0, 1])
     await counter.resume(1)
     assert counter.stalled_for_s() < 1
