@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender.epoch_estimates import FROM_S_AND_T, Mechanisms, OptinRelease
-from blendstream.blender.noise.exact_noise import Noise, laplace_scale, laplace_variance
+from blendstream.blender.noise.exact_noise import GRID, Noise, laplace_scale, laplace_variance
 from blendstream.blender.over_time.epoch_memory import EpochMemory, ListRanking, remember
 from blendstream.blender.over_time.period_budget import (
     PERIOD_HISTOGRAM,
@@ -49,7 +49,7 @@ from blendstream.blender.randomizers.subset_or_none import TYPICAL_64THS
 from blendstream.blender.sharp.best_randomizer import best_randomizer, share_in_64ths
 from blendstream.blender.sharp.difference_blend import NAME as BETWEEN_GROUPS
 from blendstream.blender.sharp.gaussian_histogram import GaussianHistogram, calibrate
-from blendstream.blender.sharp.stable_histogram import StableHistogram
+from blendstream.blender.sharp.stable_histogram import StableHistogram, stable_threshold
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.cells import HeadList, RandomizerSpec
 from blendstream.blender.values.errors import ParameterError
@@ -61,6 +61,7 @@ __all__ = [
     "PROFILES",
     "SELECTION_SHARES",
     "build_head_list",
+    "listing_threshold",
     "prepare_head_list",
     "selector_of",
 ]
@@ -112,6 +113,23 @@ def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector
         return ThresholdSelector()
     one_record = parameters.records_per_optin_user == 1
     return StableHistogram() if one_record else GaussianHistogram()
+
+
+def listing_threshold(profile: str, parameters: PrivacyParameters) -> float:
+    """Return the noisy count, in people, from which an epoch with its own budget lists new records.
+
+    >>> listing_threshold("paper", PrivacyParameters())
+    6.7578125
+    >>> listing_threshold("sharp", PrivacyParameters())
+    9
+    """
+    if profile == "paper":
+        return ThresholdSelector.threshold(parameters) / GRID
+    if parameters.records_per_optin_user == 1:
+        return stable_threshold(parameters.epsilon, parameters.delta)
+    return calibrate(
+        parameters.epsilon, parameters.delta, parameters.records_per_optin_user
+    ).threshold
 
 
 def _paper_head_list(

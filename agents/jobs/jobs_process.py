@@ -28,6 +28,7 @@ from blendstream.agents.jobs.click_graphs import CLICK_GRAPHS
 from blendstream.agents.jobs.epoch_lifecycle import Keeper
 from blendstream.agents.jobs.epoch_schedule import next_period
 from blendstream.agents.jobs.estimates import ESTIMATES
+from blendstream.agents.jobs.finalisation import FinalisationMetrics
 from blendstream.agents.jobs.head_lists import HEAD_LISTS
 from blendstream.agents.jobs.job_context import ContextOverrides, JobContext, limit_from
 from blendstream.agents.jobs.leases import Lease
@@ -84,6 +85,7 @@ class Jobs:
         )
         self._leases: dict[Kind, Lease] = {}
         self._shown: list[DocumentReference] = []
+        self._finalisation = FinalisationMetrics(context)
         self._stopping = asyncio.Event()
         self._responding: dict[Kind, bool] = {job.kind: False for job in self._jobs}
         settings, topic = context.settings, context.topics.releases.name
@@ -247,6 +249,7 @@ class Jobs:
         if newest != self._shown:
             metrics.show_publications([await self._publication(each) for each in newest])
             self._shown = newest
+        await self._finalisation.update(log_state)
         metrics.show(log_state, limit_from(context.settings), context.now_ms())
 
     async def _publication(self, reference: DocumentReference) -> EstimatesDocument | None:

@@ -10,7 +10,8 @@ processes do not follow the log closely enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -32,11 +33,13 @@ __all__ = [
     "FILTER_FAILURES",
     "JOBS",
     "STEPS",
+    "Finalisation",
     "count_released",
     "observe_release_latency",
     "set_lease_gauge",
     "set_log_blocked",
     "show",
+    "show_finalisation",
     "show_publications",
 ]
 
@@ -159,8 +162,88 @@ KEEPER_PASS_AT = _log.gauge(
     "blender_keeper_last_pass_timestamp_seconds",
     "Time of the keeper's last complete pass.",
 )
+
+# --- the finalisation of the newest epoch: published values alone (`agents.jobs.finalisation`) ---
+
+THRESHOLD = _log.gauge(
+    "blender_head_list_threshold",
+    "Noisy count, in people, from which the newest publication lists every new record.",
+)
+HEAD_LIST_RECORDS = _log.gauge(
+    "blender_head_list_records",
+    "Records of the newest publication: found by thresholding, listed for reports, newly listed.",
+    state=("found", "listed", "new"),
+)
+HEAD_LIST_RECORDS_BEFORE = _log.gauge(
+    "blender_head_list_records_before",
+    "Records of the publication before the newest.",
+    state=("found", "listed"),
+)
+PARTICIPANTS = _log.gauge(
+    "blender_participants",
+    "People in the newest publication: opt-in users of S and of T, and clients.",
+    group=("selection", "estimation", "clients"),
+)
+OPTIN_WEIGHT = _log.gauge(
+    "blender_optin_weight",
+    "Mean weight of the opt-in group in the blend, over the newest publication's records.",
+)
+DIFFERENCE = _log.gauge(
+    "blender_group_difference",
+    "Typical relative difference between the groups, with its 95 % interval.",
+    bound=("typical", "low", "high"),
+)
+DISPUTED = _log.gauge("blender_disputed_records", "Disputed records of the newest publication.")
+DISPUTED_BEFORE = _log.gauge(
+    "blender_disputed_records_before", "Disputed records of the publication before the newest."
+)
+RELATIVE_WIDTH = _log.gauge(
+    "blender_interval_relative_width",
+    "Median width of the newest publication's 95 % intervals, relative to the estimates.",
+)
+COVERAGE = _log.gauge(
+    "blender_interval_coverage",
+    "Proportion of the records in both newest publications whose intervals allow no difference.",
+)
 AGREEMENT.set(math.nan)
 AGREEMENT_BEFORE.set(math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Finalisation:
+    """The values of these gauges; NaN where a number does not exist."""
+
+    threshold: float = math.nan
+    records: Mapping[str, float] = field(default_factory=dict)
+    records_before: Mapping[str, float] = field(default_factory=dict)
+    participants: Mapping[str, float] = field(default_factory=dict)
+    optin_weight: float = math.nan
+    difference: Mapping[str, float] = field(default_factory=dict)
+    disputed: float = math.nan
+    disputed_before: float = math.nan
+    relative_width: float = math.nan
+    coverage: float = math.nan
+
+
+def show_finalisation(found: Finalisation) -> None:
+    """Set the gauges of the finalisation."""
+    THRESHOLD.set(found.threshold)
+    for name in ("found", "listed", "new"):
+        HEAD_LIST_RECORDS.labels(name).set(found.records.get(name, math.nan))
+    for name in ("found", "listed"):
+        HEAD_LIST_RECORDS_BEFORE.labels(name).set(found.records_before.get(name, math.nan))
+    for name in ("selection", "estimation", "clients"):
+        PARTICIPANTS.labels(name).set(found.participants.get(name, math.nan))
+    OPTIN_WEIGHT.set(found.optin_weight)
+    for name in ("typical", "low", "high"):
+        DIFFERENCE.labels(name).set(found.difference.get(name, math.nan))
+    DISPUTED.set(found.disputed)
+    DISPUTED_BEFORE.set(found.disputed_before)
+    RELATIVE_WIDTH.set(found.relative_width)
+    COVERAGE.set(found.coverage)
+
+
+show_finalisation(Finalisation())
 
 
 class _WhileKeeping(Collector):

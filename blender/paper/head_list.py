@@ -56,14 +56,20 @@ class ThresholdSelector:
         # One user who changes their record moves two counts by one: b_S = 2·m_O/ε.
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
         # Departure: exact noise and threshold on a grid of 1/G people in place of real numbers
-        # (docs/decisions/0003-noise-on-a-fine-grid.md). β = δ/2, as in the paper's proof.
-        theta = threshold_for(
-            scale=scale, pass_probability=Fraction(parameters.delta) / 2, grid=GRID
-        )
+        # (docs/decisions/0003-noise-on-a-fine-grid.md).
+        theta = self.threshold(parameters)
         draw = partial(noise.discrete_laplace, scale=scale * GRID)
         units = counts * GRID
         kept = keep_records(units, np.zeros_like(known), draw, threshold=theta, drop=None)
         return replace(kept, noisy_counts=None)
+
+    @staticmethod
+    def threshold(parameters: PrivacyParameters) -> int:
+        """Return θ in units of 1/G people, with β = δ/2 as in the paper's proof."""
+        scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
+        return threshold_for(
+            scale=scale, pass_probability=Fraction(parameters.delta) / 2, grid=GRID
+        )
 
 
 def threshold_for(*, scale: float, pass_probability: Fraction, grid: int) -> int:

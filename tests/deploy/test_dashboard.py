@@ -80,7 +80,7 @@ def test_panels_are_told_apart_and_explained():
     assert len({panel["id"] for panel in found}) == len(found)
     assert len({panel["title"] for panel in found}) == len(found)
     assert all(panel["description"].endswith(".") for panel in found)
-    for row in ("Ingestion", "Counting", "Epochs", "Budget and quality", "Health"):
+    for row in ("Ingestion", "Counting", "Epochs", "Budget and quality", "Finalisation", "Health"):
         assert f'"title": "{row}"' in text
 
 
