@@ -24,7 +24,7 @@ BROKER_KILLS = float(os.environ.get("CHAOS_BROKER_KILLS", "0.3"))
 
 
 class BreakableServers(Protocol):
-    """What a schedule needs of its servers."""
+    """The operations on servers that a schedule needs."""
 
     kafka: Any
     redis: Any

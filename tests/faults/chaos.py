@@ -241,7 +241,7 @@ def left_of(groups: list[Group], lines: list[dict[str, str]], at: str) -> list[G
 
 
 def totals(lines: list[dict[str, str]]) -> str:
-    """How many schedules of each kind the file has, of all commits."""
+    """Count the file's schedules of each kind, of all commits."""
     found: Counter[str] = Counter()
     for line in lines:
         found[line["kind"]] += int(line["schedules"])
@@ -249,7 +249,7 @@ def totals(lines: list[dict[str, str]]) -> str:
 
 
 def commit() -> str:
-    """What is being tested; with a + if files were changed since (but for the runs themselves)."""
+    """Return the commit under test, with a + if files other than the runs were changed."""
     head = _git("rev-parse", "--short", "HEAD")
     changed = _git("status", "--porcelain", "--", ".", f":!{RUNS.relative_to(ROOT)}")
     return head + ("+" if changed else "")

@@ -229,7 +229,7 @@ class World:
             self.workers.append(self.made.start_worker())
 
     async def mend(self) -> None:
-        """Whole again: servers up, nobody paused, at least one worker."""
+        """Restore everything: servers up, nobody paused, at least one worker."""
         await self.resume_workers()
         await self.servers.mend()
         await asyncio.sleep(0.2)

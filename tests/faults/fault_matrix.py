@@ -45,7 +45,7 @@ def cases(kind: str) -> list[Case]:
 
 
 def measured(file: Path, kind: str) -> set[Case]:
-    """What the file has already, of services whose publications were right."""
+    """Return the cases that the file has, of services whose publications were right."""
     if not file.exists():
         return set()
     with file.open(newline="") as rows:

@@ -32,7 +32,7 @@ def write_fault(
 
 
 def write_verdict(session: str, running: ReplicatedService, verdict: str) -> None:
-    """What came of everyone, once all was published."""
+    """Write the comparison with the model, after the last publication."""
     _write(session, "(all)", "", "", "", "", running=running, verdict=verdict)
 
 

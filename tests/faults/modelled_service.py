@@ -1,4 +1,4 @@
-"""What was accepted of a whole service, and what its publications lack of it.
+"""A model of the accepted entries of a service, and comparisons of its publications with it.
 
 The model that fault tests on three brokers share: people of an epoch by the share that they are
 in, or by their reports. Accepted must be published, refused must not, and what nobody was told for
@@ -51,12 +51,12 @@ class ModelledService:
         return min(epoch for epoch, _ in self.accepted)
 
     def once(self) -> list[tuple[str, int]]:
-        """What the log holds that it must not hold twice, in order."""
+        """Return the log's entries that must be unique, in order."""
         found = all_entries(self.made)
         return [(entry["entry"], entry["epoch"]) for entry in found if entry["entry"] in ONCE]
 
     def twice(self) -> list[str]:
-        """What the log holds more than once, although it must not."""
+        """Return the log's entries that are there more than once although they must be unique."""
         return [f"{entry}: {n} times" for entry, n in Counter(self.once()).items() if n > 1]
 
     async def lacks_records(self, epoch: int) -> list[str]:

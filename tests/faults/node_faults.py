@@ -252,7 +252,7 @@ async def master_paused(running: ReplicatedService, go_on: GoOn) -> AsyncIterato
 
 @contextlib.asynccontextmanager
 async def planned_failover(running: ReplicatedService, go_on: GoOn) -> AsyncIterator[float]:
-    """As an operator does before an upgrade of a node."""
+    """Promote a replica, as an operator does before an upgrade of the primary."""
     at = time.monotonic()
     if isinstance(running.redis, LocalSentinels):
         await asyncio.to_thread(running.redis.sentinels[0].ask, "SENTINEL FAILOVER", PRIMARY)

@@ -50,7 +50,7 @@ class LinkedCluster(LocalCluster):
         return set(self.ports) - {self.cut_off}
 
     def others_lead(self) -> bool:
-        """Whether every partition is led by one of those, as they see it."""
+        """Return True if the other brokers lead every partition, by their own metadata."""
         try:
             view = self.view(min(self.others))
         except KafkaException:
@@ -74,7 +74,7 @@ class PeerLinks:
         self._do(self._listen(ports))
 
     def address(self, caller: int, called: int) -> str:
-        """Where one node finds another."""
+        """Return the address at which one node reaches another."""
         return f"127.77.{caller}.{called}"
 
     def cut(self, node: int) -> None:

@@ -1,4 +1,4 @@
-"""How long after a fault the service accepts, counts and releases again, seen from outside.
+"""Times from a fault until the service accepts, counts and releases again, measured from outside.
 
 *Accepting again*: the first request, begun after the fault, from which on every entry of every
 request was accepted; 0 when none was refused or unanswered.
@@ -103,7 +103,7 @@ class RecoveryTimes:
     # --- after a fault --------------------------------------------------------------------------
 
     def since(self, fault_s: float) -> Recovery:
-        """What the samples say of a fault at this moment of the monotonic clock."""
+        """Compute the recovery times of a fault at this moment of the monotonic clock."""
         accepting = self._accepting(fault_s)
         counting = None if accepting is None else self._counting(fault_s, fault_s + accepting)
         return Recovery(accepting, counting, self._releasing(fault_s))
@@ -138,7 +138,7 @@ class RecoveryTimes:
 
 
 def _releases(state: EpochState) -> list[tuple[int, int]]:
-    """When each release of an epoch was due, and when it was appended to the log."""
+    """Return the due time of each release of an epoch, and its append time in the log."""
     found = []
     plan = state.parameters.plan
     for release in (state.click_graph, state.head_list):

@@ -237,7 +237,7 @@ class ReplicatedService(ModelledService):
         return wrong
 
     def _excused(self, state: EpochState) -> set[IncompleteReason]:
-        """Why an epoch may be empty or incomplete although nothing was lost: nobody was there."""
+        """Return the reasons of an epoch that is empty or incomplete although nothing was lost."""
         reports = self.accepted[state.epoch, None]
         users = min(self.accepted[state.epoch, share] for share in OptinSubgroup)
         excused = {IncompleteReason.TOO_FEW_REPORTS} if reports < FEW else set()

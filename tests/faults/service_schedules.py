@@ -132,7 +132,7 @@ class ServiceWorld:
         self._resuming.add(asyncio.create_task(later()))
 
     async def disturb_jobs_at_a_step(self) -> None:
-        """Whichever process comes to this step next, if one does before the schedule ends."""
+        """Order the next process at this step, if one arrives before the schedule ends."""
         step = JOB_STEPS[self.rng.integers(len(JOB_STEPS))]
         kill = not self._spared and self.rng.random() < 0.5
         after_s = float(self.rng.uniform(0.3, 12))
@@ -196,7 +196,7 @@ class ServiceWorld:
         return False
 
     async def _wrong_with(self, epoch: int, state: EpochState) -> list[str]:
-        """What is wrong with a publication; `["nothing"]` if all is right."""
+        """Return the faults of a publication; `["nothing"]` if there is none."""
         running = self.running
         assert state.stage is Stage.PUBLISHED, f"epoch {epoch}: {state.abandoned}"
         releases = [state.estimates, state.click_graph]

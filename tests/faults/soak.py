@@ -121,7 +121,7 @@ class Samples:
         return {"redis_keys": keys, "redis_memory_mib": memory}
 
     def _disk(self) -> dict[str, float]:
-        """What the brokers' logs hold, without the files that Kafka makes in advance."""
+        """Return the size of the brokers' logs, without files that Kafka allocates in advance."""
         topics = self._world.running.made.topics
         entries = {topics.optin_records.name, topics.client_reports.name}
         published = {topics.head_lists.name, topics.estimates.name, topics.click_graphs.name}

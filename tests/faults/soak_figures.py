@@ -1,4 +1,4 @@
-"""What a soak's samples say: which quantities level off, in words and in a figure.
+"""Evaluate a soak's samples: the quantities that level off, in words and in a figure.
 
     python -m tests.faults.soak_figures docs/soak.csv          the words
     python -m tests.faults.soak_figures docs/soak.csv docs/soak     and the figure (needs [eval])
@@ -59,7 +59,7 @@ def read(path: Path) -> Samples:
 
 
 def rise(minutes: list[float], values: list[float]) -> float:
-    """How much a line through the second half rises over it, in parts of that half's mean."""
+    """Return the rise of a line through the second half, relative to that half's mean."""
     half = len(values) // 2
     x, y = np.array(minutes[half:]), np.array(values[half:])
     slope = np.polyfit(x, y, 1)[0]
@@ -129,7 +129,7 @@ def draw(path: Path, to: Path) -> None:
 
 
 def _thinned(minutes: list[float], values: list[float]) -> tuple[list[float], list[float]]:
-    """As many points as a panel can show."""
+    """Thin the points to the number that a panel can show."""
     step = max(1, len(values) // 90)
     return minutes[::step], values[::step]
 

@@ -69,7 +69,7 @@ async def test_a_dead_leader_is_tried_now_and_then(fault_cluster, make_settings)
 
 
 def _thread_switches() -> int:
-    """How often librdkafka's threads in this process have waited or were made to wait."""
+    """Return the context switches of librdkafka's threads in this process."""
     total = 0
     for status in Path("/proc/self/task").glob("*/status"):
         with contextlib.suppress(OSError):
@@ -86,7 +86,7 @@ def _thread_switches() -> int:
 async def test_cut_off_at_every_step_of_a_release(
     fault_cluster, single_redis, tmp_path: Path, kind: str, step: str
 ):
-    """Whatever was drawn, sent or committed when the network failed."""
+    """At any step: drawn, sent or committed when the network failed."""
     async with service_to_cut_off(fault_cluster, single_redis, tmp_path) as running:
         await running.cut_off_at(f"{kind}.{step}")
         await _healed_and_right(running)

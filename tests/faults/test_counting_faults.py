@@ -1,4 +1,4 @@
-"""Whatever is killed, hung, rolled back or flushed, the counts equal what was accepted.
+"""The counts equal the accepted entries, whatever is killed, hung, rolled back or flushed.
 
 Each test writes frames while something breaks, lets it mend, and compares Redis with the model,
 entry by entry. What stops a partition, or marks an epoch, is in test_counting_stops.py.

@@ -1,4 +1,4 @@
-"""What stops a partition, what marks an epoch, and what is merely passed over.
+"""Faults that halt a partition, faults that mark an epoch, and records that are skipped.
 
 The counter runs in this process, on a real broker and a real Redis, fed by hand: so a test can
 deliver messages twice, late, out of turn, or not at all, as Faust does on a bad day.
@@ -129,7 +129,7 @@ async def test_a_newer_frame_stops_the_partition_and_counts_what_lies_before(ben
 
 
 def told(name: str) -> float:
-    """What this process tells of partition 0."""
+    """Return a metric of partition 0 in this process."""
     stem = {} if REPORTS in name else {"stem": REPORTS}
     found = metrics.WORKER.get_sample_value(name, {"partition": "0", **stem})
     assert found is not None, name

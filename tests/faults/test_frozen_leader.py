@@ -83,6 +83,6 @@ async def isolate_leader(cluster: LinkedCluster, topic: str) -> None:
 
 
 async def follow(reader: LogFollower) -> None:
-    """As a gateway does: read whatever comes."""
+    """Read every entry as a gateway does."""
     while True:
         await reader.step()

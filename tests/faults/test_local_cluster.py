@@ -59,7 +59,7 @@ def test_one_broker_may_be_lost_and_two_may_not(fault_cluster: LinkedCluster):
 
 
 def _acknowledged(bootstrap: str, topic: str, records: int) -> bool:
-    """Whether Kafka has them, on as many brokers as it must."""
+    """Return True if Kafka has the topics on enough brokers."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 8_000, "log_level": 0}
     )

@@ -45,13 +45,13 @@ async def raw_keys(made: EpochService) -> set[bytes]:
 
 
 async def begins(made: EpochService) -> list[int]:
-    """Where each partition of the opt-in topic begins."""
+    """Return the log start offset of each partition of the opt-in topic."""
     name = made.topics.of(OPTIN).name
     return [(await made.kafka.bounds(name, p)).begin for p in range(made.partitions)]
 
 
 async def counted_to(made: EpochService, partition: int, offset: int) -> None:
-    """As a worker leaves it that has counted so far, and nothing of an open epoch."""
+    """Leave Redis as a worker does that has counted up to here, without an open epoch."""
     tables = await made.tables(OPTIN)
     assert await tables.open(
         partition, await tables.stored_state(partition), offset=offset, topic_id="moved",

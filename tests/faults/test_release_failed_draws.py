@@ -63,7 +63,7 @@ async def _ready_to_draw(made: EpochService, jobs: JobBench, epoch: int) -> None
 async def test_a_failed_draw_of_a_head_list_abandons_the_epoch_and_is_not_repeated(
     kafka, redis_server
 ):
-    """Whatever it failed of; also after a restart; and the next epoch is released."""
+    """Whatever the cause, also after a restart; and the next epoch is released."""
     clock, noise = Clock(), FailingNoise()
     errors = [MemoryError(), FloatingPointError(), OSError("getrandom"), ParameterError("no")]
     async with epoch_service(kafka.url, redis_server.url) as made:

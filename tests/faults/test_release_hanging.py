@@ -141,7 +141,7 @@ async def test_a_blocked_log_is_said_with_its_offset_and_no_verb_hangs(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Whoever is on call must find out what it is, where they look."""
+    """The person on call must find the cause in alert, `doctor` and `/readyz`."""
     monkeypatch.setattr("blendstream.streams.releases.blocked._CLEAN_UP_S", 0.0)
     async with bench(made, Clock()) as jobs:
         await jobs.keep()

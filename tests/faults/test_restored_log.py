@@ -34,7 +34,7 @@ pytestmark = pytest.mark.more
 async def running(
     folder: Path, redis: LocalRedis, prefix: str, clock: Clock
 ) -> AsyncIterator[tuple[EpochService, JobBench]]:
-    """The same installation on whatever a folder's broker remembers."""
+    """Start the same installation on the state in a folder's broker."""
     broker = await asyncio.to_thread(LocalKafka, folder)
     made = EpochService(broker.url, redis.url, prefix)
     try:

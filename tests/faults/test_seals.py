@@ -190,7 +190,7 @@ async def test_jobs_whose_clock_is_ahead_give_up_their_leases_and_come_back(kafk
 
 
 async def leases(made: EpochService) -> set[str]:
-    """Which leases somebody holds."""
+    """Return the kinds of jobs whose lease a process holds."""
     client = await connect_redis(made.settings.redis)
     prefix = f"{made.settings.topics.prefix}:lease:"
     found = {str(key, "ascii") async for key in client.scan_iter(match=f"{prefix}*")}

@@ -71,7 +71,7 @@ class ThreeBrokers(ABC):
         await self.kill_a_broker()
 
     async def stop_a_broker(self) -> None:
-        """As an operator does who restarts one after another."""
+        """Stop a broker gracefully and start it again, as in a rolling restart."""
         if (node := self._a_broker()) is not None:
             self._until_mended(node, node.stop, node.start, self.rng.uniform(0.1, 3))
         await self.wait()
@@ -131,7 +131,7 @@ class ThreeBrokers(ABC):
 
     @abstractmethod
     async def fail_over(self) -> None:
-        """As an operator does before a master's machine is taken away."""
+        """Promote a replica, as before the removal of a master's machine."""
 
     @property
     @abstractmethod

@@ -129,7 +129,7 @@ class Service:
     # --- processes ------------------------------------------------------------------------------
 
     def environment(self, **changes: str) -> dict[str, str]:
-        """What a process needs, on free ports."""
+        """Return the environment of a process, with free ports."""
         ports = ("worker.metrics_port", "jobs.metrics_port", "gateway.metrics_port", "gateway.port")
         free = {name: str(free_port()) for name in ports}
         return environment_of(self.values | free | dotted(changes))
@@ -180,20 +180,20 @@ class Service:
         new.rename(self._orders / name)
 
     def order(self, step: str, action: str) -> None:
-        """Whichever jobs process reaches this step next is to `kill` or `pause` itself there."""
+        """Order the next jobs process at this step to `kill` or `pause` itself."""
         self._write_order("at", f"{step} {action}")
 
     @property
     def order_waits(self) -> bool:
-        """Whether nobody has come to the step of the last order yet."""
+        """Return True if no process has taken the last order yet."""
         return (self._orders / "at").exists()
 
     def take_order_back(self) -> None:
-        """Who comes to the step from now on goes on."""
+        """Withdraw the order: processes at the step continue."""
         (self._orders / "at").unlink(missing_ok=True)
 
     def took_order(self, part: Part) -> bool:
-        """Whether this process has taken an order; it is asked once for each."""
+        """Return True if this process has taken an order; call it once per order."""
         try:
             (self._orders / f"taken.{part.pid}").unlink()
         except FileNotFoundError:
@@ -268,7 +268,7 @@ class Service:
         return await read_publications(self.settings.kafka, topic)
 
     async def tables(self, stem: InputStream, timeout_s: float = 20.0) -> StageTable:
-        """What is counted of a stem, with the patience of a test on a busy machine."""
+        """Open a stem's tables, with a timeout for busy machines."""
         client = await connect_redis(replace(self.settings.redis, timeout_s=timeout_s))
         topic, prefix = self.topics.of(stem).name, self.settings.topics.prefix
         return stage_table(stem, client, topic, prefix=prefix)
@@ -302,7 +302,7 @@ async def service(
 
 @contextlib.contextmanager
 def running_service(*where: str, of: type[S] = Service, **options: Any) -> Iterator[S]:
-    """The same for a test without an event loop."""
+    """Run it for a test without an event loop."""
     made = of(*where, **options)
     try:
         in_thread(made.create())

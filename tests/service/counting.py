@@ -44,7 +44,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Expected:
-    """What must be in Redis for one epoch and stem, over all partitions."""
+    """The expected content of Redis for one epoch and stem, over all partitions."""
 
     received: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -293,11 +293,11 @@ class Installation(Service):
             await tables.close()
 
     async def ready(self, worker: Part) -> bool:
-        """What /readyz answers."""
+        """Return True if /readyz responds and reports ready."""
         return (await self.get(worker, "/readyz"))[0] == 200
 
     async def unready(self, worker: Part) -> bool:
-        """Whether it answers, and with no."""
+        """Return True if /readyz responds and reports unready."""
         return (await self.get(worker, "/readyz"))[0] == 503
 
     async def get(self, worker: Part, path: str) -> tuple[int, str]:

@@ -31,7 +31,7 @@ class Bench:
         self.counter = self.new_counter()
 
     def new_counter(self) -> TopicCounter:
-        """As a freshly started worker would have it."""
+        """Return a counter in the state of a new worker."""
         made = self.made
 
         async def seek(partition: int, offset: int) -> None:

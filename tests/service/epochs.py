@@ -143,7 +143,7 @@ class EpochService(Service):
 
     @property
     def has_workers(self) -> bool:
-        """Whether a worker was started: then it counts, and no test does."""
+        """True if a worker was started; then the test itself counts nothing."""
         return bool(self.of_kind("worker"))
 
     def markers(self, stem: InputStream) -> dict[int, dict[int, Marker]]:
@@ -229,7 +229,7 @@ class EpochService(Service):
         return found
 
     async def counted(self, epoch: int) -> dict[OptinSubgroup, dict[Record, int]]:
-        """What Redis has counted of an epoch's opt-in records."""
+        """Return Redis's counts of an epoch's opt-in records."""
         tables = await self.tables(InputStream.OPTIN_RECORDS)
         found = {}
         for share in OptinSubgroup:
@@ -243,7 +243,7 @@ class EpochService(Service):
 
 
 def optin_counts(made: EpochService, epoch: int) -> OptinCounts:
-    """What the test sent, as the job must have counted it: users without a record are users."""
+    """Return the expected counts of the sent records; users without a record are users."""
     s, t = made.sent[epoch, OptinSubgroup.S], made.sent[epoch, OptinSubgroup.T]
     records = sorted(record for record in s.keys() | t.keys() if record is not None)
     return OptinCounts(

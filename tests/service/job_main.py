@@ -42,7 +42,7 @@ LOADED = (dp_accounting, scipy)
 
 
 def begin(words: Sequence[str], environment: dict[str, str], output: Path) -> None:
-    """What a forked process does: its own surroundings, then the program."""
+    """Set up a forked process and run the program in it."""
     written = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(written, 1)
     os.dup2(written, 2)
@@ -90,7 +90,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _ordered(folder: Path, step: str) -> str | None:
-    """What this process is to do at this step; renaming the order makes it this process's alone."""
+    """Return the order for this process at this step; renaming its file claims it."""
     try:
         wanted, action = (folder / "at").read_text().split()
         if wanted != step:

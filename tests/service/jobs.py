@@ -207,7 +207,7 @@ def url_table(folder: Path, epochs: int = 8) -> dict[str, str]:
 
 
 def with_graph(shares: dict) -> dict:
-    """The same, and enough in the graph's share that any threshold lets it through."""
+    """Add records of the graph subgroup that pass any threshold."""
     return shares | {OptinSubgroup.GRAPH: Counter(dict.fromkeys(shares[OptinSubgroup.T], 90))}
 
 

@@ -102,7 +102,7 @@ class Part:
         return f"--- {self.name}\n{self.output()[-4000:]}"
 
     def metrics(self) -> str:
-        """What it tells Prometheus."""
+        """Return its Prometheus metrics."""
         return httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).text
 
 

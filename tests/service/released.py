@@ -1,4 +1,4 @@
-"""What was released of a service: in the log, and the same bytes everywhere."""
+"""Check a service's releases: in the log, and the same bytes everywhere."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def releases(made: EpochService, name: str) -> Counter[int]:
 
 
 async def same_bytes_everywhere(made: EpochService, epochs: range) -> None:
-    """What the log committed so far is what the topics hold, for every one of these epochs."""
+    """Check that the topics contain the bytes that the log committed, for each of these epochs."""
     log_state = await made.log_state()
     heads = await made.published(made.topics.head_lists.name)
     estimates = await made.published(made.topics.estimates.name)

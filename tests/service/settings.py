@@ -88,7 +88,7 @@ def dotted(changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def variables_of(values: Mapping[str, object]) -> dict[str, str]:
-    """The same settings as environment variables."""
+    """Return the settings as environment variables."""
 
     def text(value: object) -> str:
         pairs = value.items() if isinstance(value, Mapping) else ()
@@ -98,6 +98,6 @@ def variables_of(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
-    """What a process of the service needs in its environment to have these settings."""
+    """Return the environment that gives a process of the service these settings."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return kept | variables_of(values) | {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}

@@ -50,7 +50,7 @@ async def until(
     forgive: Errors = (),
     about: Callable[[], str] = str,
 ) -> T:
-    """The same in an event loop; the condition may be a coroutine function."""
+    """Wait in an event loop; the condition may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:
         last: Any

@@ -23,7 +23,7 @@ from tests.head_lists import QUANTITY, stating_width
 
 
 def plan(*, partitions: int = 4, window_ms: int = 3_600_000, **changes: Any) -> EpochPlan:
-    """What an epoch is opened with."""
+    """Return the parameters of an opened epoch."""
     privacy = PrivacyParameters(records_per_optin_user=changes.pop("records_per_user", 1))
     fields: dict[str, Any] = {
         "window_ms": window_ms,
@@ -75,7 +75,7 @@ def head_list_document(
 
 
 class InventedReleases:
-    """What jobs commit, invented by a test; `commit` says where it goes."""
+    """Entries as jobs commit them, invented by a test; `commit` writes them."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions

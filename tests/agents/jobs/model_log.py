@@ -56,7 +56,7 @@ class ModelLog:
         self.log_state.apply(*record)
 
     def reread(self) -> ReleaseLogState:
-        """What a new reader makes of the whole log."""
+        """Fold the whole log as a new reader does."""
         log_state = ReleaseLogState()
         for record in self.records:
             log_state.apply(*record)

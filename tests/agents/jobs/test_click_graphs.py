@@ -1,4 +1,4 @@
-"""What a click graph's document may be, whatever was drawn."""
+"""The size of a click graph's document, whatever was drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real release is drawn with, whatever the settings say."""
+"""The noise of a real release, whatever the settings are."""
 
 import inspect
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""What the head-list job draws from: the counts up to the seal, and the last published list."""
+"""The inputs of the head-list job: the counts up to the seal, and the last published list."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Epochs:
         keep(self.log, START, **self._plan)
 
     async def read_optin(self, epoch: int, bounds: Sequence[int], *, complete: bool) -> OptinRead:
-        """As `SealedCounts` does."""
+        """Return the counts as `SealedCounts` does."""
         records = sorted(self._counts)
         held = np.array([self._counts[record] for record in records])
         counts = OptinCounts(records, held, np.zeros_like(held), USERS, 0)
@@ -180,7 +180,7 @@ WAYS = [
 
 
 async def forgotten(epochs: Epochs, epoch: int) -> list[Record]:
-    """What the log says is new again after this epoch."""
+    """Return the records that the log forgets after this epoch."""
     released = epochs.log.log_state.epochs[epoch].head_list
     assert released is not None
     listed = HeadListDocument.from_bytes(await epochs.log.read_document(released.head_list))

@@ -1,4 +1,4 @@
-"""What the jobs tell about epochs and the budget, set from a log in memory."""
+"""The jobs' metrics of epochs and the budget, from a log in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When budget periods begin and end, and what changed settings do to one that runs."""
+"""The start and end of budget periods, and the effect of changed settings on an open one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failed release leads to: the table that the jobs follow and the docs show."""
+"""The action after a failed release: the table that the jobs follow and the docs show."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_outage_never_ends_an_epoch(error: Exception, progress: Progress):
     "error", [MemoryError(), OSError(), StoreMismatch("x"), CommitRefused("x")]
 )
 def test_once_noise_was_drawn_no_failure_leads_to_another_draw(error: Exception):
-    """Whatever made it fail may have depended on the draw."""
+    """The cause of the failure may have depended on the draw."""
     rule = rule_for(error, Progress.DRAWING)
     assert rule.action is FailureAction.ABANDON
     wanted = IncompleteReason.DRAW_FAILED

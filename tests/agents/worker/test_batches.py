@@ -102,7 +102,7 @@ def test_faust_takes_many_small_messages_as_one_and_none_is_lost() -> None:
 
 
 async def test_a_stream_that_fails_ends_the_batches_with_its_error() -> None:
-    """Whenever it fails: else the agent would wait for ever."""
+    """At any time: otherwise the agent would wait forever."""
     frames = Frames([1, 1, 1], error=RuntimeError("the stream ended"))
 
     async def count_all() -> None:

@@ -1,4 +1,4 @@
-"""What the app does between Faust and the counters when one of them is slow or fails."""
+"""The app between Faust and the counters when one of them is slow or fails."""
 
 from __future__ import annotations
 

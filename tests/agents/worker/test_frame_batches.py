@@ -1,4 +1,4 @@
-"""Which messages one script stores together."""
+"""The messages that one script stores together."""
 
 from __future__ import annotations
 

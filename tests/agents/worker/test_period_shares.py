@@ -45,7 +45,7 @@ def opened(*epochs: int, key_id: str = "k1") -> ModelLog:
 
 
 def target(log: ModelLog, epoch: int) -> OptinTarget:
-    """What a gateway makes of an epoch."""
+    """Return the epoch as a gateway accepts records for it."""
     state = log.log_state.epochs[epoch]
     parameters = state.parameters
     assert parameters.period is not None
@@ -59,7 +59,7 @@ def target(log: ModelLog, epoch: int) -> OptinTarget:
 
 
 def shares_in(log: ModelLog, epoch: int, space: str = "app") -> dict[bytes, OptinSubgroup]:
-    """Where the worker counts each person, each having a record of their own."""
+    """Return the subgroup in which the worker counts each person; each has a different record."""
     to = target(log, epoch)
     sent = [OptinEntry(to.contributor(space, who), 0, who, b"https://x.example/") for who in PEOPLE]
     frame = encode_optin_records(epoch, sent, log_position=1)
@@ -72,7 +72,7 @@ def shares_in(log: ModelLog, epoch: int, space: str = "app") -> dict[bytes, Opti
 
 
 def test_a_person_is_in_the_same_share_in_every_epoch_of_a_period():
-    """Whoever changed would pay for two releases, which the ledger charges once."""
+    """A person who changed subgroup would pay for two releases, which the ledger charges once."""
     log = opened(0, 1, 2)
     first = shares_in(log, 0)
 
@@ -104,7 +104,7 @@ def test_the_next_period_draws_shares_anew():
 
 
 def test_contributors_of_two_epochs_have_nothing_in_common():
-    """Who can read Kafka's files must not be able to follow a person from epoch to epoch."""
+    """A reader of Kafka's files must not be able to follow a person from epoch to epoch."""
     log = opened(0, 1)
     keys = [target(log, epoch) for epoch in (0, 1)]
     one, other = ([to.contributor("app", who) for who in PEOPLE] for to in keys)
