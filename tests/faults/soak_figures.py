@@ -4,7 +4,7 @@
     python -m tests.faults.soak_figures docs/soak.csv docs/soak     and the figure (needs [eval])
 
 A quantity levels off when a line through the second half of its samples rises by less than a tenth
-of their mean over that half, or falls. What is kept for ever cannot; of it, see what an epoch adds.
+of their mean over that half, or falls. Permanent data cannot; see its growth per epoch.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def report(path: Path) -> None:
         verdict = "levels off" if grown < LEVEL else "GROWS"
         if name in KEPT:
             first, second = an_epoch(samples, name)
-            verdict = f"kept for ever, {first:.1f} KiB an epoch in the 1st half, {second:.1f} then"
+            verdict = f"kept permanently, {first:.1f} KiB an epoch in the 1st half, {second:.1f} then"
         middle, end, most = (
             f"{value:.1f}" if value >= 10 else f"{value:.2f}"
             for value in (middle, end, max(values))
