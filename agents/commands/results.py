@@ -97,15 +97,19 @@ def _print(document: dict[str, Any], top: int) -> None:
         figure = record[prefer]
         span = f"{figure['low']:.3%} … {figure['high']:.3%}"
         column = f"{record['filtered']['probability']:>9.3%}  " if filtered else ""
-        print(
-            f"{figure['probability']:>9.3%}  {span:<20} {column}{record['query']} → {record['url']}"
-        )
+        typed = f"{_printable(record['query'])} → {_printable(record['url'])}"
+        print(f"{figure['probability']:>9.3%}  {span:<20} {column}{typed}")
         if record["disputed"]:
             groups = (("optin", "opt-in users"), ("client", "clients"))
             both = ", ".join(f"{name} {record[group]['probability']:.3%}" for group, name in groups)
             print(f"{'':>9}  disputed: {both}")
     if len(records) > top:
         print(f"… and {len(records) - top} more; --top {len(records)} or --csv shows them")
+
+
+def _printable(text: str) -> str:
+    """Replace what could change a terminal's other text, such as controls of direction."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _print_agreement(agreement: dict[str, Any] | None) -> str:

@@ -42,6 +42,7 @@ _KINDS = {
     "unlisted": "boolean",
     "at_least": "boolean",
 }
+_TEXTS = frozenset({"query", "url"})
 _NEXT = re.compile(r'<([^>]+)>; rel="next"')
 
 
@@ -141,6 +142,9 @@ def _frame(table: bytes) -> pd.DataFrame:
         na_values={column: [""] for column in columns},
         dtype={column: _KINDS[column] for column in columns if column in _KINDS},
     )
+    for column in _TEXTS.intersection(columns):
+        # Written in front of text that a spreadsheet would read as a formula (docs/api.md).
+        frame[column] = frame[column].str.removeprefix("'")
     return _dated(frame)
 
 

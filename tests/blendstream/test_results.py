@@ -30,8 +30,8 @@ from tests.agents.gateway.live import live_gateway
 from tests.browser.publications import EPOCHS, FIRST_S, QUERIES, disputed, emptied, publications
 
 ROOT = Path(__file__).parents[2]
-#: Queries that pandas takes for missing values or numbers unless it is told otherwise.
-ODD = ("null", "na", "007", "1e3")
+#: Queries that pandas takes for missing values or numbers, or spreadsheets for formulas.
+ODD = ("null", "na", "007", "1e3", "=1+1", "@sum(a1)", "-5", "'tis", "''quoted''")
 
 
 def documents() -> list[EstimatesDocument]:

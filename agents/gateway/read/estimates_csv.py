@@ -10,6 +10,7 @@ One row per cell of an epoch, or per query.
   epoch's own. Rows that have only `filtered` are marked `unlisted` (`estimates_tables`).
 - `at_least` marks queries whose figure is a lower bound, because it excludes results that are not
   known.
+- Text that a spreadsheet would interpret as a formula has an apostrophe in front (`text_cell`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import io
 
 from blendstream.agents.gateway.read.estimates_tables import TABLES, EstimatesTables, Table
 
-__all__ = ["COLUMNS", "csv_head", "csv_table"]
+__all__ = ["COLUMNS", "csv_head", "csv_table", "text_cell"]
 
 _FIGURES = ("probability", "variance", "low", "high")
 _GROUPS = ("blend", "optin", "client", "filtered")
@@ -48,6 +49,21 @@ def csv_head(table: Table) -> bytes:
     return ",".join(COLUMNS[table]).encode() + b"\r\n"
 
 
+#: How a cell begins that a spreadsheet takes for a formula, or whose apostrophe must be doubled.
+_ESCAPED = ("=", "+", "-", "@", "\t", "\r", "'")
+
+
+def text_cell(text: str | None) -> str | None:
+    """A query or URL as a cell: with an apostrophe before =, +, -, @, tab, CR or an apostrophe.
+
+    Readers remove one apostrophe from the beginning, if there is one.
+
+    >>> [text_cell(text) for text in ("=1+1", "tea", "'tis", "a=b", None)]
+    ["'=1+1", 'tea', "''tis", 'a=b', None]
+    """
+    return f"'{text}" if text is not None and text.startswith(_ESCAPED) else text
+
+
 def _shown(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
@@ -67,7 +83,7 @@ def csv_table(body: bytes, table: Table) -> bytes:
         rows.writerow(
             [
                 *about,
-                *(entry[key] for key in _KEYS[table]),
+                *(text_cell(entry[key]) for key in _KEYS[table]),
                 *(chosen.get(figure) for figure in ("probability", "low", "high", "variance")),
                 None if entry["unlisted"] else preferred,
                 *((entry.get(group) or {}).get(figure) for group in _GROUPS for figure in _FIGURES),

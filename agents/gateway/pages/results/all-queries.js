@@ -2,7 +2,7 @@
 
 import { write } from "./address.js";
 import { sparkline, whisker } from "./drawings.js";
-import { byId, element, say, show } from "./elements.js";
+import { byId, element, queryText, quoted, say, show } from "./elements.js";
 import { historyOf } from "./published.js";
 import { containing } from "./search.js";
 import { clearest } from "./trends.js";
@@ -36,7 +36,7 @@ export const trendCell = (change, figures) => element("td", { class: "trend" },
 function mover(view, name, change, epochs) {
   const figure = view.series.figure(name, view.shown, view.own);
   return element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": `${change.kind} ${name}` },
-    element("span", { class: "word" }, name),
+    element("span", { class: "word" }, queryText(name)),
     element("span", { class: "beside" }, change.kind === "new" ? share(figure) : changeText(change)),
     sparkline(historyOf(name, view.series, view.records, epochs, view.own))));
 }
@@ -63,7 +63,7 @@ function row(view, name, i, most) {
   return element("tr", {},
     element("td", { class: "rank" }, String(i + 1)),
     element("th", { scope: "row", class: "word" },
-      element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, name)),
+      element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, queryText(name))),
     shareCell(figure, most),
     trendCell(view.changes.get(name), historyOf(name, view.series, view.records, view.recent, view.own)));
 }
@@ -86,7 +86,7 @@ function table(view) {
   const most = Math.max(1e-12, ...rows.map((name) => view.series.figure(name, view.shown, view.own)?.high ?? 0));
   show(byId("queries-table").tBodies[0], ...rows.map((name, i) => row(view, name, i, most)));
   byId("queries-scroll").hidden = !rows.length;
-  byId("queries-title").textContent = find ? `Queries with “${find}”` : "Top queries";
+  byId("queries-title").textContent = find ? `Queries with “${quoted(find)}”` : "Top queries";
   byId("found-back").hidden = !find;
   byId("found-back").querySelector("a").href = write({ ...view.address, find: "" });
   byId("more").textContent = `Show all ${listed.length} queries`;
@@ -98,10 +98,10 @@ function table(view) {
   say("found", !find ? "" : [
     listed.length ? `${count(listed.length, "query", "queries")} on this epoch’s list.` : "",
     earlier ? `${count(earlier, "query is", "queries are")} published, but not on this epoch’s list:` : "",
-    names.length ? "" : view.missing ?? `Nothing is published for “${find}”: too few people searched for it, or no one did.`,
+    names.length ? "" : view.missing ?? `Nothing is published for “${quoted(find)}”: too few people searched for it, or no one did.`,
   ].filter(Boolean).join(" "));
   show(byId("earlier"), ...(find ? names : []).filter((name) => !view.shown.place.has(name)).slice(0, TOP).map((name) =>
-    element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, name))));
+    element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, queryText(name)))));
 }
 
 /* What the shares are of, and what their ranges promise. */

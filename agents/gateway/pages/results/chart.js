@@ -17,7 +17,7 @@ export function steps(most) {
 
 const tick = (share) => `${+(100 * share).toPrecision(3)} %`;
 
-/* `lines` are { label, figures }, one figure or null for each epoch. Returns the drawing; `point`
+/* `lines` are { label(), figures }, one figure or null for each epoch. Returns the drawing; `point`
    is called with the place of the epoch that is pointed at. */
 export function chart(host, epochs, lines, point) {
   const width = Math.max(280, host.clientWidth || 600);
@@ -84,6 +84,6 @@ export function readout(epoch, lines, i) {
   return element("span", {}, element("strong", {}, windowText(epoch)),
     ...lines.map(({ label, figures }, n) => element("span", { class: "value" },
       element("span", { class: `swatch line-${n + 1}`, "aria-hidden": "true" }),
-      lines.length > 1 ? `${label}: ` : "", spoken(figures[i]))));
+      ...(lines.length > 1 ? [label(), ": "] : []), spoken(figures[i]))));
 }
 

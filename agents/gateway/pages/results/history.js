@@ -3,13 +3,14 @@
 import { MOST, write } from "./address.js";
 import { shareCell, trendCell } from "./all-queries.js";
 import { chart, readout } from "./chart.js";
-import { byId, element, say, show } from "./elements.js";
+import { byId, element, queryText, quoted, say, show, urlText } from "./elements.js";
 import { historyOf, nameOf } from "./published.js";
 import { changesOfRecords } from "./trends.js";
 import { missing } from "./drawings.js";
 import { brief, count, percent, range, share, windowText } from "./words.js";
 
-const labelOf = ({ query, url }) => (url === undefined ? query : `${query} → ${url}`);
+const labelOf = ({ query, url }) => (url === undefined ? quoted(query) : `${quoted(query)} → ${quoted(url)}`);
+const itemText = ({ query, url }) => element("span", {}, queryText(query), ...(url === undefined ? [] : [" → ", urlText(url)]));
 
 /* The epochs that are looked at, as the table of records has them. */
 const recordsOf = (view, epochs) => epochs.map(({ epoch }) => view.records.at(epoch)).filter(Boolean);
@@ -23,7 +24,7 @@ function chips(view) {
   const { items } = view.address;
   show(byId("chips"), ...items.map((item, n) => element("li", { class: "chip" },
     element("span", { class: `swatch line-${n + 1}`, "aria-hidden": "true" }),
-    element("span", { class: "word" }, labelOf(item)),
+    element("span", { class: "word" }, itemText(item)),
     items.length > 1
       ? element("a", { class: "remove", href: write({ ...view.address, items: items.filter((_, i) => i !== n) }), "aria-label": `Remove ${labelOf(item)}`, "data-name": `remove ${labelOf(item)}` }, "×")
       : null)));
@@ -56,7 +57,7 @@ function sentence(view, lines) {
 function numbers(view, lines) {
   const table = byId("history-table");
   table.tHead.replaceChildren(element("tr", {}, element("th", { scope: "col" }, "Epoch"), element("th", { scope: "col" }, "Window (UTC)"),
-    ...lines.flatMap(({ label }) => [element("th", { scope: "col" }, lines.length > 1 ? `Share: ${label}` : "Share"), element("th", { scope: "col" }, "95 % range")])));
+    ...lines.flatMap(({ item }) => [element("th", { scope: "col" }, "Share", ...(lines.length > 1 ? [": ", itemText(item)] : [])), element("th", { scope: "col" }, "95 % range")])));
   table.tBodies[0].replaceChildren(...view.recent.map((epoch, i) => element("tr", {},
     element("td", {}, element("a", { href: write({ ...view.address, epoch: epoch.epoch, since: null }) }, String(epoch.epoch))),
     element("td", {}, windowText(epoch)),
@@ -88,10 +89,10 @@ function clicked(view) {
   show(byId("clicked-table").tBodies[0], ...rows.map(({ name, query, url, figure }) => {
     const drawn = view.address.items.some((item) => item.query === query && item.url === url);
     return element("tr", {},
-      element("th", { scope: "row", class: "word" }, queries.length > 1 ? `${query} → ${url}` : url, " ",
+      element("th", { scope: "row", class: "word" }, queries.length > 1 ? itemText({ query, url }) : urlText(url), " ",
         figure?.disputed ? element("span", { class: "mark" }, disputedText(view, query, url) ?? "disputed") : null,
         figure && !figure.listed ? element("span", { class: "mark" }, "not on this epoch’s list") : null,
-        drawn || full ? null : element("a", { class: "add", href: write({ ...view.address, items: [...view.address.items, { query, url }] }), "aria-label": `Add to the chart: ${url}`, "data-name": name }, "add to chart")),
+        drawn || full ? null : element("a", { class: "add", href: write({ ...view.address, items: [...view.address.items, { query, url }] }), "aria-label": `Add to the chart: ${quoted(url)}`, "data-name": name }, "add to chart")),
       shareCell(figure && { ...figure, disputed: false }, most),
       trendCell(change.get(name), view.records.history(name, recent, view.own)));
   }));
@@ -101,12 +102,13 @@ function clicked(view) {
 
 export function history(view) {
   const { items } = view.address;
-  byId("history-title").textContent = items.length === 1 ? labelOf(items[0]) : `Comparing ${items.length}`;
+  byId("history-title").replaceChildren(items.length === 1 ? itemText(items[0]) : `Comparing ${items.length}`);
   byId("back").href = write({ ...view.address, items: [] });
   chips(view);
   byId("chips").hidden = items.length < 2;
   const lines = items.map((item) => ({
-    label: labelOf(item),
+    item,
+    label: () => itemText(item),
     figures: item.url === undefined
       ? historyOf(item.query, view.series, view.records, view.recent, view.own)
       : view.recent.map(({ epoch }) => {

@@ -5,7 +5,7 @@ import * as about from "./about.js";
 import { SPANS, read, write } from "./address.js";
 import { allQueries, showAll } from "./all-queries.js";
 import { save } from "./downloads.js";
-import { byId, element, say } from "./elements.js";
+import { byId, element, quoted, say } from "./elements.js";
 import { history } from "./history.js";
 import { Series, publication, states as readStates } from "./published.js";
 import { searchBox } from "./search.js";
@@ -76,7 +76,7 @@ function draw() {
   controls();
   byId("all").hidden = items.length > 0;
   byId("history").hidden = !items.length;
-  document.title = items.length ? `${items.map(({ query }) => query).join(", ")} – ${TITLE}` : TITLE;
+  document.title = items.length ? `${items.map(({ query }) => quoted(query)).join(", ")} – ${TITLE}` : TITLE;
   if (items.length) history(view);
   else allQueries(view);
   byId("downloads-epoch").textContent = `Epoch ${view.shown.epoch}`;
@@ -86,16 +86,20 @@ function draw() {
 async function follow() {
   const address = read();
   if (!series.epochs.length) return;
+  about.forgetNotices();
+  const newest = series.newest.epoch, beyond = address.epoch > newest;
+  if (beyond) address.epoch = null;
   try {
     if (address.epoch !== null || address.last !== SPANS[0]) await series.reach(address.epoch ?? epochsOf(address).shown.epoch, address.last);
     // Results are compared with those of one epoch; their history is read once that is drawn.
     const { shown, recent, then } = epochsOf(address);
     await records.reach(shown.epoch, then ? recent.length - recent.indexOf(then) : 1);
   } catch (error) {
-    return about.notice(`Earlier epochs could not be loaded: ${error.message || error}`);
+    about.notice(`Earlier epochs could not be loaded: ${error.message || error}`);
+    if (view) return;
   }
-  about.forgetNotices();
   const [seen, made] = [view?.address, (view = looked(address))];
+  if (beyond) about.notice(`Epoch ${read().epoch} is not published: the newest is epoch ${newest}.`);
   if (address.epoch !== null && made.shown.epoch !== address.epoch) {
     about.notice(`No results of epoch ${address.epoch} are kept. This page shows epoch ${made.shown.epoch}.`);
   }
@@ -158,7 +162,7 @@ function searchBoxes() {
     queries: () => queries().filter((query) => !read().items.some((item) => item.query === query && item.url === undefined)),
     beside,
     take: (query) => { byId("add").value = ""; say("add-status", ""); go({ ...read(), items: [...read().items, { query }] }); },
-    leave: (typed) => say("add-status", typed ? `“${typed}” is not a published query.` : "Type a query first."),
+    leave: (typed) => say("add-status", typed ? `“${quoted(typed)}” is not a published query.` : "Type a query first."),
   });
 }
 

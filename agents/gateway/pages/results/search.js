@@ -1,6 +1,6 @@
 /* Finding queries by any part of them, as one types. It runs in the page. */
 
-import { byId, element } from "./elements.js";
+import { byId, element, pieces } from "./elements.js";
 
 // The service publishes queries in NFC, folded, with single spaces. JavaScript has no casefold;
 // upper then lower case comes closest. It is not the same (the service writes no final sigma), so
@@ -62,10 +62,10 @@ export function searchBox(id, { queries, beside, take, leave }) {
       const at = fold(query).indexOf(fold(input.value));
       // Folding may change a text's length: only where it does not can the part be marked.
       const marked = at >= 0 && fold(query).length === query.length
-        ? [query.slice(0, at), element("b", {}, query.slice(at, at + fold(input.value).length)), query.slice(at + fold(input.value).length)]
-        : [query];
+        ? [...pieces(query.slice(0, at)), element("b", {}, ...pieces(query.slice(at, at + fold(input.value).length))), ...pieces(query.slice(at + fold(input.value).length))]
+        : pieces(query);
       const option = element("li", { id: `${id}-${i}`, role: "option", "aria-selected": "false", "data-query": query },
-        element("span", { class: "word" }, ...marked), element("span", { class: "beside" }, beside(query)));
+        element("bdi", { class: "word" }, ...marked), element("span", { class: "beside" }, beside(query)));
       // Not click: the field would lose the focus first, and the list close.
       option.addEventListener("pointerdown", (event) => { event.preventDefault(); done(query); });
       return option;
