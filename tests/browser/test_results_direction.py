@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from blendstream.streams.wire.estimates_document import EstimatesDocument
 from tests.browser.conftest import Site, serving
 from tests.browser.publications import publications
 from tests.browser.results_page import Open, texts
-
-#: An override that would turn the rest of its line around, and an isolate that is never ended.
-HOSTILE = "pay \u202emoc.knab\u2066 now"
-SHOWN = "pay U+202Emoc.knabU+2066 now"
-HEBREW = "מזג אוויר"
-URL = "https://example.org/\u202egpj.exe"
-CONTROLS = "[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-
-
-def with_text(document: EstimatesDocument) -> EstimatesDocument:
-    """The same figures of hostile text, and of a language that is written from right to left."""
-    names = {"weather tomorrow": HOSTILE, "train times": HEBREW}
-    records = tuple(
-        replace(
-            row,
-            query=names.get(row.query or "", row.query),
-            url=URL if row.query == "weather tomorrow" and str(row.url).endswith("/0") else row.url,
-        )
-        for row in document.records
-    )
-    queries = tuple(
-        replace(row, query=names.get(row.query or "", row.query)) for row in document.queries
-    )
-    return replace(document, records=records, queries=queries)
+from tests.browser.turned_texts import CONTROLS, HEBREW, HOSTILE, SHOWN, URL, turned
 
 
 def test_controls_of_direction_are_seen_and_have_no_effect(visit: Open, screenshots: Path):
     """With them a record could rewrite the numbers and words beside it, or hide a link's end."""
-    with serving([with_text(document) for document in publications()]) as site:
+    with serving([turned(document) for document in publications()]) as site:
         opened = visit(site.url)
         page = opened.page
         assert SHOWN in texts(opened, "#queries-table th[scope=row]")

@@ -340,7 +340,7 @@ def test_older_epochs_can_be_looked_at_also_those_that_were_not_loaded(visit: Op
             "() => document.getElementById('trend-head').textContent.includes('last 41 epochs')"
         )
         other = visit(f"{site.url}/#epoch=1000").page
-        assert "No results of epoch 1000 are kept" in other.inner_text("#notice")
+        assert "Epoch 1000 is not published" in other.inner_text("#notice")
         assert opened.complaints == []
 
 

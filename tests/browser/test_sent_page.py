@@ -79,7 +79,8 @@ def test_a_person_reads_offline_what_was_sent_and_keeps_it(
     assert len(shown) == len(named) == 2
     for cell, text in zip(named, shown, strict=True):
         if cell < len(RECORDS):
-            assert text == f"{RECORDS[cell].query} → {RECORDS[cell].url}"
+            query = RECORDS[cell].query.replace("\u202e", "U+202E")
+            assert text == f"{query} → {RECORDS[cell].url}"
     entry = page.inner_text("#sent > li")
     assert "at most 55 to 1 (ε = 4)" in entry
     assert "at most 36 % likely after seeing it" in entry

@@ -18,10 +18,10 @@ from blendstream.streams.releases.entries import EpochOutcome, Kind
 from blendstream.streams.releases.epoch_state import Stage
 from blendstream.streams.releases.optin_release import write_optin_release
 from blendstream.streams.wire.estimates_document import EstimatesDocument, Participants
-from blendstream.streams.wire.schemas import schema
 from tests.doubles_jobs import RepeatableNoise
 from tests.service.epochs import epoch_service
 from tests.service.jobs import Clock, bench, count_records, count_reports, some_records
+from tests.streams.wire.exact_schemas import exact_schema
 
 REPORTS = 500
 
@@ -63,7 +63,7 @@ async def test_an_epoch_of_the_paper_is_charged_drawn_and_published(kafka, redis
         assert state.estimates.outcome is EpochOutcome.COMPLETE
         data = (await made.published(made.topics.estimates.name))[0]
 
-    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    Draft202012Validator(exact_schema("estimates")).validate(json.loads(data))
     document = EstimatesDocument.from_bytes(data)
     assert document.mechanisms["profile"] == "paper"
     assert document.mechanisms["randomizer"] == "two-stage"

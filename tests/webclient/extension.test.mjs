@@ -218,19 +218,18 @@ const queryRow = (query, p) => ({
   disputed: false,
   filtered: null,
 })
-const RESULT = PublishedResult.read(
-  JSON.stringify({
-    schema: 'blendstream/estimates/2',
-    epoch: 7,
-    agreement: null,
-    records: [
-      row('cats', 'https://cats.example/?a=1&b=<i>', 0.2),
-      row('cats', 'javascript:alert(1)', 0.3),
-    ],
-    queries: [queryRow('cats', 0.5), { ...queryRow('cats & "dogs"', 0.1), disputed: true }],
-    filtered: null,
-  }),
-)
+const RESULT_BODY = {
+  schema: 'blendstream/estimates/2',
+  epoch: 7,
+  agreement: null,
+  records: [
+    row('cats', 'https://cats.example/?a=1&b=<i>', 0.2),
+    row('cats', 'javascript:alert(1)', 0.3),
+  ],
+  queries: [queryRow('cats', 0.5), { ...queryRow('cats & "dogs"', 0.1), disputed: true }],
+  filtered: null,
+}
+const RESULT = PublishedResult.read(JSON.stringify(RESULT_BODY))
 
 test('the address bar offers results first, then longer queries, as escaped text', () => {
   assert.deepEqual(
@@ -247,6 +246,17 @@ test('the address bar offers results first, then longer queries, as escaped text
   )
   assert.deepEqual(suggestionsFor(RESULT, ' '), [])
   assert.deepEqual(suggestionsFor(null, 'cats'), [])
+})
+
+test('text that is written from right to left ends with itself in the address bar', () => {
+  const query = 'pay \u202emoc.knab'
+  const document = { ...RESULT_BODY, queries: [queryRow(query, 0.5), queryRow('payעברית', 0.4)] }
+  const offered = suggestionsFor(PublishedResult.read(JSON.stringify(document)), 'pay')
+  assert.deepEqual(
+    offered.map(({ description }) => description.split(' <')[0]),
+    ['pay [U+202E]moc.knab', '\u2068payעברית\u2069'],
+  )
+  assert.equal(offered[0].content, query)
 })
 
 test('the address bar and the page say which estimate a share is', () => {

@@ -1,6 +1,7 @@
 // Trends and local search from the stored publication, and what this device has spent.
 import { deviceOf, lastLook, loadSettings, storedResult } from './participation.js'
 import { isWebAddress } from './search-page.js'
+import { quoted, typed } from './typed-text.js'
 import { aboutShares, duration, meaningOf, moment, nameOf, percent, shareOf } from './words.js'
 
 const TRENDS = 20
@@ -36,8 +37,9 @@ function showTrends(result) {
   const most = Math.max(...rows.map((row) => row.high), 1e-9)
   const body = rows.map((row) => {
     const line = made('tr')
-    const head = /** @type {HTMLTableCellElement} */ (made('th', row.query))
+    const head = /** @type {HTMLTableCellElement} */ (made('th'))
     head.scope = 'row'
+    head.append(typed(row.query))
     const picture = made('td')
     picture.append(bar(row, most))
     line.append(
@@ -63,11 +65,8 @@ function showFound(result) {
   const list = made('ol', '', 'results')
   for (const row of found) {
     const item = made('li')
-    const link = Object.assign(document.createElement('a'), {
-      href: row.url,
-      textContent: row.url,
-      rel: 'noreferrer',
-    })
+    const link = Object.assign(document.createElement('a'), { href: row.url, rel: 'noreferrer' })
+    link.append(typed(row.url, 'ltr'))
     item.append(link, made('div', `${shareOf(row)} of all searches${nameOf(row)}`, 'hint'))
     list.append(item)
   }
@@ -75,12 +74,11 @@ function showFound(result) {
   const more = made('p', others.length ? 'Longer: ' : '')
   others.forEach((row, i) => {
     const href = `?q=${encodeURIComponent(row.query)}`
-    more.append(
-      i ? ', ' : '',
-      Object.assign(document.createElement('a'), { href, textContent: row.query }),
-    )
+    const link = Object.assign(document.createElement('a'), { href })
+    link.append(typed(row.query))
+    more.append(i ? ', ' : '', link)
   })
-  const none = made('p', `No published result for “${query}”.`)
+  const none = made('p', `No published result for “${quoted(query)}”.`)
   part('found').replaceChildren(found.length ? list : none, more)
 }
 

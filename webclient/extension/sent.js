@@ -9,6 +9,7 @@ import {
   unchangedInWords,
   windowInWords,
 } from './sent-words.js'
+import { typed } from './typed-text.js'
 import { meaningOf, moment } from './words.js'
 
 /** @typedef {import('./sent-words.js').SentDocument} SentDocument */
@@ -40,7 +41,7 @@ function answersOf(entry) {
       ...texts.map((text) => {
         const item = made('li')
         // Each isolated: a control in one must not turn the other around.
-        text.forEach((one, i) => item.append(i ? ' → ' : '', made('bdi', one)))
+        text.forEach((one, i) => item.append(i ? ' → ' : '', typed(one)))
         return item
       }),
     )

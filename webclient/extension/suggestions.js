@@ -1,5 +1,6 @@
 // Local search in the address bar: from the stored result only, without a network.
 import { isWebAddress } from './search-page.js'
+import { quoted } from './typed-text.js'
 import { nameOf, shareOf } from './words.js'
 
 /** Descriptions are a kind of XML. @param {string} text */
@@ -14,11 +15,11 @@ export function suggestionsFor(result, typed) {
   return [
     ...found.map((row) => ({
       content: row.url,
-      description: `<url>${escaped(row.url)}</url> <dim>${shareOf(row)}${nameOf(row)}</dim>`,
+      description: `<url>${escaped(quoted(row.url))}</url> <dim>${shareOf(row)}${nameOf(row)}</dim>`,
     })),
     ...longer.map((row) => ({
       content: row.query,
-      description: `${escaped(row.query)} <dim>${shareOf(row)} of searches${nameOf(row)}</dim>`,
+      description: `${escaped(quoted(row.query))} <dim>${shareOf(row)} of searches${nameOf(row)}</dim>`,
     })),
   ].slice(0, 8)
 }

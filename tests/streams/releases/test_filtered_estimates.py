@@ -30,11 +30,11 @@ from blendstream.streams.releases.filtered_estimates import (
 from blendstream.streams.releases.sealed_counts import ReportsRead
 from blendstream.streams.wire.estimates_document import DisputedRecords, EstimatesDocument
 from blendstream.streams.wire.head_list_document import HeadListDocument
-from blendstream.streams.wire.schemas import schema
 from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
 from tests.doubles_jobs import RepeatableNoise
 from tests.head_lists import QUANTITY
+from tests.streams.wire.exact_schemas import exact_schema
 from tests.streams.wire.published_epochs import REFERENCE
 
 RECORDS = [Record(f"query {n % 7}", f"https://{n}.example/") for n in range(20)]
@@ -99,7 +99,7 @@ def recomputed(data: list[tuple[bytes, bytes]]) -> EstimatesDocument:
 def test_every_record_and_query_has_both_estimates_and_the_document_says_what_each_is_for():
     heads, data = published(documents(4))[-1]
     body = json.loads(data)
-    Draft202012Validator(schema("estimates")).validate(body)
+    Draft202012Validator(exact_schema("estimates")).validate(body)
     document = EstimatesDocument.from_bytes(data)
 
     assert document.to_bytes() == data
@@ -262,7 +262,7 @@ def test_records_that_are_known_and_not_listed_are_told_too():
     few = PrivacyParameters(selection_share=0.9, head_list_cells=5)
     _, data = published(documents(3, privacy=few))[-1]
     body = json.loads(data)
-    Draft202012Validator(schema("estimates")).validate(body)
+    Draft202012Validator(exact_schema("estimates")).validate(body)
 
     assert len(body["filtered"]["unlisted"]) == 15
     shares = [row["filtered"]["probability"] for row in body["filtered"]["unlisted"]]

@@ -31,6 +31,7 @@ from blendstream.streams.wire.statements import (
     privacy_statement,
 )
 from tests.doubles_jobs import RepeatableNoise
+from tests.streams.wire.exact_schemas import exact_schema
 from tests.streams.wire.published_epochs import counts, epoch_state, graph, published
 
 
@@ -41,7 +42,7 @@ def test_a_publication_is_valid_by_its_schema_and_reads_back(profile: str, repor
     document = published(profile, reports)
     data = document.to_bytes()
 
-    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    Draft202012Validator(exact_schema("estimates")).validate(json.loads(data))
     assert EstimatesDocument.from_bytes(data).to_bytes() == data
     assert document.outcome == ("complete" if reports else "incomplete")
     for cell in document.records:
@@ -141,7 +142,7 @@ def test_a_disputed_record_is_published_with_both_groups_and_whose_value_is_show
     """A forger who moves one record must not do so unseen, nor be believed for want of a hook."""
     document = published("sharp", 20_000, forged=0.1, devices_admitted=admitted)
     body = json.loads(document.to_bytes())
-    Draft202012Validator(schema("estimates")).validate(body)
+    Draft202012Validator(exact_schema("estimates")).validate(body)
 
     (row,) = [r for r in body["records"] if r["disputed"]]
     first = row["client" if admitted else "optin"]
@@ -217,7 +218,7 @@ def test_an_empty_publication_is_valid_and_says_why():
     document = empty_estimates(epoch_state(), [IncompleteReason.TOO_FEW_OPTIN_USERS], 3, 1, None)
     data = document.to_bytes()
 
-    Draft202012Validator(schema("estimates")).validate(json.loads(data))
+    Draft202012Validator(exact_schema("estimates")).validate(json.loads(data))
     assert EstimatesDocument.from_bytes(data).reasons == ("too_few_optin_users",)
 
 
@@ -225,7 +226,7 @@ def test_a_click_graph_is_valid_by_its_schema_and_ordered_by_its_noisy_counts():
     """Readers have nothing but the schema."""
     body = json.loads(graph().to_bytes())
 
-    Draft202012Validator(schema("click-graph")).validate(body)
+    Draft202012Validator(exact_schema("click-graph")).validate(body)
     assert [q["query"] for q in body["queries"]] == ["a", "b"]
     assert [c["url"] for c in body["queries"][1]["clicks"]] == ["https://y/", "https://x/"]
 
@@ -315,6 +316,20 @@ def test_every_schema_is_a_valid_schema(name: str):
     Draft202012Validator.check_schema(schema(name))
 
 
+@pytest.mark.parametrize("name", ["estimates", "click-graph"])
+def test_readers_allow_keys_that_a_later_release_may_add(name: str):
+    """The API tells readers to ignore them; who validates by the schema must not refuse them."""
+
+    def refusals(part: object) -> int:
+        parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        own = isinstance(part, dict) and part.get("additionalProperties") is False
+        return own + sum(refusals(one) for one in parts)
+
+    assert refusals(schema(name)) == 0
+    assert refusals(exact_schema(name)) > 5
+    assert refusals(schema("head-list")) > 1, "whose bytes are hashed"
+
+
 def test_a_number_that_does_not_exist_is_null_and_never_zero():
     """Infinite variance is not a variance."""
     assert EstimatedShare.of(0.5, float("inf"), float("nan"), 1.0) == EstimatedShare(
@@ -356,7 +371,7 @@ def test_a_publication_within_a_budget_period_says_what_the_period_promises():
     document = empty_estimates(state, [IncompleteReason.TOO_FEW_OPTIN_USERS], 3, 4, None)
     body = json.loads(document.to_bytes())
 
-    Draft202012Validator(schema("estimates")).validate(body)
+    Draft202012Validator(exact_schema("estimates")).validate(body)
     assert EstimatesDocument.from_bytes(document.to_bytes()) == document
     assert body["privacy"]["optin"] == {"epsilon": 4.0, "delta": 1e-5, "epochs": 30}
     for words in (
