@@ -2,8 +2,8 @@
 
 python -m bench                          all of them: the whole page from one run
 python -m bench NAME [NAME ...]          some, and only their sections
-python -m bench NAME --option ...        one, with options of its own
-python -m bench --page                   none: the page again from the stored results
+python -m bench NAME --option ...        one, with its options
+python -m bench --page                   none: write the page again from the stored results
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Who had the machine's cores while something was measured by the clock."""
+"""Measure which processes used the machine's cores during a measurement by the clock."""
 
 from __future__ import annotations
 

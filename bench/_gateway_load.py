@@ -1,12 +1,12 @@
-"""A load generator cheap enough to share two cores with what it measures.
+"""A load generator that is cheap enough to share two cores with the measured server.
 
-Closed loop: each connection sends a request, waits for its answer, sends the next. It looks for
-the status line and the length of the answer and parses nothing else. Run as a process of its own:
+Closed loop: each connection sends a request, waits for its response, and sends the next. It parses
+only the status line and the length of the response. Run as a separate process:
 
     python -m bench._gateway_load PORT CONNECTIONS SECONDS BATCH HEAD_LIST FILE
 
-writes one JSON object to FILE: seconds, the time of each answer, and answers by status. (Printed
-through a pipe, half a megabyte arrived with a hole in it in two runs of five.)
+writes one JSON object to FILE: seconds, the time of each response, and responses by status.
+(Through a pipe, part of half a megabyte was missing in two runs of five.)
 """
 
 from __future__ import annotations

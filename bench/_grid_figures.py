@@ -1,6 +1,6 @@
-"""Figures of `bench.blend_grid`: coverage and error by how far the groups differ, and by rank.
+"""Draw the figures of `bench.blend_grid`: coverage and error by the groups' difference and by rank.
 
-Cells of one difference are pooled over activity and size; bands are two standard errors.
+Cells with one difference are pooled over activity and size; bands are two standard errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time and peak memory of one piece of work, in a process of its own."""
+"""Measure time and peak memory of a function, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baseline: what a Faust tutorial does. Prints the seconds and CPU seconds it took."""
+"""The baseline: counting as in a Faust tutorial. Prints its seconds and CPU seconds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Opt-in users of whom a part stays, with their records, from epoch to epoch.
+"""Simulate opt-in users of whom a part returns with the same records in the next epoch.
 
-Known records (those of the last head list) come to be known by the counts of earlier epochs. If the
-same people are counted again, their luck is, too.
+Records become known by the counts of earlier epochs. If the same people are counted again, their
+sampling error is counted again too.
 
-Promises: given the same generator, the same epochs.
+Promises: the generator determines the epochs.
 Symbols: S, T = the opt-in users who select and who estimate.
 """
 

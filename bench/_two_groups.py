@@ -1,15 +1,15 @@
-"""Epochs in which opt-in users and clients are two populations: how active, how different.
+"""Simulate epochs in which opt-in users and clients are different populations.
 
-Everyone is a participant; a share a ("activity") of each group has a record in the window and the
-others say "none". The stated quantity is the share of *participating clients* whose one record,
-drawn from the window, is r:
+Everyone participates; a proportion a ("activity") of each group has a record in the window, the
+others report "none". The estimated quantity is the proportion of *participating clients* whose one
+record, drawn from the window, is r:
 
     p_O(r) = a·π(r)  for opt-in users,     p_C(r) = p_O(r)·f(r)  for clients,
 
-π the population of `evaluation.populations`, f the difference between the groups, drawn
-anew each epoch. ⟨⋆,⋆⟩ takes what is left. `build_head_list` and `estimate_epoch` do the rest.
+π is the population of `evaluation.populations`, f the difference between the groups, drawn per
+epoch. ⟨⋆,⋆⟩ has the remaining probability. `build_head_list` and `estimate_epoch` do the rest.
 
-Promises: given the same generator, the same epoch.
+Promises: the generator determines the epoch.
 Symbols: S, T = the opt-in users who select and who estimate; M = listed records.
 """
 

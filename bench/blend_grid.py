@@ -1,11 +1,11 @@
-"""Two groups that may differ: what the blend covers, and its error beside simpler estimators.
+"""Coverage of the blend when the groups differ, and its error compared with simpler estimators.
 
     python -m bench.blend_grid [--runs 50] [--quick] [--no-t] [--epsilon 4] [--out DIR]
 
-A grid of activity (share of people with a record) × difference between the groups × list size M ×
-number of people, ε = 4, δ = 1e-5, 5 % opt-in, the population of `bench/_sharp_settings.py`. Within
-a run all differences share the opt-in users and their head list, all estimators the reports. Truth
-is the share of participating clients. For each cell: coverage of 95 % intervals (of disputed
+A grid of activity (proportion of people with a record) × difference between the groups × list size
+M × number of people, ε = 4, δ = 1e-5, 5 % opt-in, the population of `bench/_sharp_settings.py`.
+Within a run all differences share the opt-in users and their head list, all estimators the reports.
+Truth is the share of participating clients. For each cell: coverage of 95 % intervals (of disputed
 records the spanning ones), squared error over the listed records divided by that of the clients
 alone, L1. By tenths of the published list, pooled over activity and size: bias and coverage.
 Devices are admitted, so disputed records show the clients' number. With `--out DIR` every cell goes

@@ -1,4 +1,4 @@
-"""Randomise millions of simulated clients, beside numpy's choice; and one device's own rate."""
+"""Randomise millions of simulated clients, compared with numpy's choice; and one device's rate."""
 
 from __future__ import annotations
 

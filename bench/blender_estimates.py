@@ -1,4 +1,4 @@
-"""Opt-in and client estimates and their blend over many cells, beside bare numpy ratios."""
+"""Opt-in and client estimates and their blend over many cells, compared with numpy ratios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head list from many distinct records with exact noise, beside float noise from numpy."""
+"""Head list from many distinct records with exact noise, compared with numpy's float noise."""
 
 from __future__ import annotations
 

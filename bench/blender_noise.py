@@ -1,4 +1,4 @@
-"""A million draws of exact noise, beside numpy's float noise and OpenDP's exact samplers."""
+"""A million draws of exact noise, compared with numpy's float noise and OpenDP's samplers."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How fast a worker counts, exactly once, beside a plain Faust table and a bare consumer.
+"""Measure how fast a worker counts exactly once, compared with a Faust table and a consumer.
 
-Everything runs in one go on one local broker and one local Redis, so that the ratios mean something
-on a noisy machine. Reports lie in the topic before a worker starts and nothing is sent while it
-counts. The clock runs from the first to the last stored offset. Beside it, over the same stretch:
-the workers' processor time, which a busy neighbour changes little, and how much of the machine's
-cores each part had, others included: what the clock says depends on that. Seeded; the contributors
-are all different.
+All parts run in one session on one local broker and one local Redis, so that the ratios are
+meaningful on a noisy machine. The reports are in the topic before a worker starts, and nothing is
+sent while it counts. The clock runs from the first to the last stored offset. The workers'
+processor time over this period depends little on other processes; the use of the machine's cores by
+each part, and by other processes, explains the time by the clock. Seeded; all contributors are
+different.
 
     python -m bench counting                        the whole table
     python -m bench counting --reports 2000000      smaller

@@ -1,4 +1,4 @@
-"""What importing `localclient` takes, beside Python alone: seconds of processor time, megabytes."""
+"""Processor time and memory of importing `localclient`, compared with Python alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Honest reports through nginx while somebody attacks it: accepted, latency, the gateway's memory.
+"""Honest reports through nginx during attacks: accepted, latency, the gateway's memory.
 
 Each attack lasts a minute, three times from one address and three times spread over many of
 127.0.0.0/8; 20 honest reports per second come from another address, over TLS, each on its own
-connection. A real gateway, Kafka and Redis run behind. Some of it, or shorter:
+connection. A real gateway, Kafka and Redis run behind it. One attack, or shorter:
 
     python -m bench.edge_attacks --attack slow-readers-150 --seconds 10 --runs 1
 """
@@ -35,7 +35,7 @@ other load are upper bounds.
 
 SECONDS = 60.0
 RUNS = 3
-#: What must hold, as SECURITY.md and docs/install.md say.
+#: The bounds that SECURITY.md and docs/install.md state.
 LEAST_ACCEPTED, MOST_P99_S, MOST_GROWTH = 0.99, 1.0, 1.2
 
 

@@ -1,13 +1,13 @@
-"""How long the filter over epochs takes for 50 000 known records, 500 of them listed.
+"""Time of the filter over epochs for 50 000 known records, 500 of them listed.
 
 python -m bench epoch_filter
 
-Processor seconds of one process: following a publication, and making the estimates of all shown
-records and queries from it. The first epoch sees every record for the first time; in the next few
-many ways of staying and drifting are still likely, and each moves every record.
+Processor seconds of one process: processing a publication, and computing the estimates of all shown
+records and queries from it. In the first epoch every record is new; in the next few many
+combinations of staying and drifting are still likely, and each updates every record.
 
-Then the most that one publication can cost: 30 are remembered, and the 31st moves τ to another
-point of its grid, so that all of them are followed again. A service does so when it publishes.
+Then the worst case of one publication: 30 are remembered, and the 31st moves τ to another point of
+its grid, so that all of them are processed again. A service does this when it publishes.
 """
 
 from __future__ import annotations

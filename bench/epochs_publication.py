@@ -1,13 +1,14 @@
-"""Time from seal to publication, by its parts, on a real Kafka and Redis.
+"""Time from seal to publication, by step, on a real Kafka and Redis.
 
     python -m bench epochs_publication         1 000 000 distinct records, 10 000 000 reports
     python -m bench.epochs_publication --records 100000 --reports 1000000              smaller
 
 Opt-in users (one record each, `--records` distinct ones) and reports are written to Kafka as frames
-and sealed before the worker starts, so *waiting* is the worst case: all is still to count. Then:
-reading the counts from Redis, drawing exact noise, committing, publishing; and the same for the
-estimates. Beside it, in the same run, plain numpy float noise on as many counts. Each release also
-says how many cores the worker, the servers, the jobs (in this process) and others had meanwhile.
+and sealed before the worker starts, so *waiting* is the worst case: nothing is counted yet. The
+next steps are reading the counts from Redis, drawing exact noise, committing and publishing; then
+these steps for the estimates. The baseline, in the same run, is numpy float noise on as many
+counts. For each release the table also shows how many cores the worker, the servers, the jobs (in
+this process) and other processes used.
 """
 
 from __future__ import annotations

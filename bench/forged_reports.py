@@ -1,16 +1,16 @@
-"""Forged reports: how often a forged record is marked disputed, what is shown, and false alarms.
+"""Forged reports: how often forged records are marked disputed, their shown value, false alarms.
 
     python -m bench.forged_reports [--runs 40]
 
 M = 50, 400 000 people and M = 500, 2 000 000 people; ε = 4, 5 % opt-in, population of
-`bench/_sharp_settings.py`. A share of all devices is invented and names one record (of about 0.7 %)
-or ten, spread over the list, evenly. Honest clients are like the opt-in users, or differ by
-e^(N(0, .2²)) a record. "Shown" is the median of the published value over the true one: with devices
-admitted (clients' number first) and without (opt-in users' first). "Covered": the truth lies in the
-published interval of a forged record. "Others": honest records marked, per epoch. "Noticed": epochs
-in which the agreement test has p < 0.01. The last lines are epochs in which nobody forges; there
-"twofold" is how often the interval of a record holds the truth that clients have twice as often as
-opt-in users, or half as often, and more.
+`bench/_sharp_settings.py`. A proportion of all devices is invented and names one record (of about
+0.7 %) or ten, spread evenly over the list. Honest clients are like the opt-in users, or differ by
+e^(N(0, .2²)) per record. "Shown" is the median of the published value over the true one: with
+devices admitted (clients' number first) and without (opt-in users' first). "Covered": the truth
+lies in the published interval of a forged record. "Others": honest records marked, per epoch.
+"Noticed": epochs in which the agreement test has p < 0.01. The last lines are epochs in which
+nobody forges; there "twofold" is how often the interval of a record holds the truth that clients
+have twice as often as opt-in users, or half as often, and more.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The gateway, alone and behind nginx, beside a bare ASGI "202" on the same server, in one run.
+"""The gateway, alone and behind nginx, compared with a bare ASGI "202" in the same run.
 
-One report a request: requests/s, CPU a request and latency of each, taking turns. Behind nginx the
-gateway listens on a unix socket, CPU is that of both, and clients connect without TLS. Reports in
-batches of 1 000: reports/s. Memory with 10 000 open connections. Kafka is real, with one node and
-64 partitions; every accepted report was acknowledged by it.
+One report per request: requests/s, CPU per request and latency of each, in alternation. Behind
+nginx the gateway listens on a unix socket, CPU is that of both, and clients connect without TLS.
+Reports in batches of 1 000: reports/s. Memory with 10 000 open connections. Kafka is real, with one
+node and 64 partitions; it acknowledged every accepted report.
 
-The two cores are shared by the gateway, the load generator and the broker, so the ratios say more
-than the figures, and CPU a request more than requests/s.
+The gateway, the load generator and the broker share two cores, so ratios are more reliable than
+absolute figures, and CPU per request more than requests/s.
 """
 
 from __future__ import annotations

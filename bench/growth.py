@@ -1,4 +1,4 @@
-"""How each stage's time and memory grow with what it works on, and with which power.
+"""Measure how each stage's time and memory grow with its input, and fit the exponent.
 
 Reading from Redis is measured by `head_list_records`, the servers by `counting`.
 """

@@ -1,13 +1,12 @@
-"""A head list from millions of distinct records: read from Redis, add noise, choose and rank.
+"""A head list from millions of distinct records: read from Redis, add noise, select and rank.
 
     python -m bench head_list_records                10 000 to 10 000 000 records, 8 partitions
-    python -m bench.head_list_records --sizes 100000                              one size alone
+    python -m bench.head_list_records --sizes 100000                              one size only
 
-Redis holds an epoch as workers leave it: rows of one user each, a tenth of the users in T, and 200
-popular records. A process of its own then does what the head-list job does between the seal and
-the commit; memory is what that process takes beyond one that does so with 1 000 records. Beside it,
-on as many records: the plain way, a dictionary of texts and then objects (up to a million), and
-numpy's float noise.
+Redis contains an epoch as workers store it: rows of one user each, a tenth of the users in T, and
+200 popular records. A separate process then runs the head-list job's steps between the seal and the
+commit; its memory is compared with that of a process with 1 000 records. The baselines, on as many
+records, are a dictionary of texts and then objects (up to a million), and numpy's float noise.
 """
 
 from __future__ import annotations

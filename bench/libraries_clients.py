@@ -1,17 +1,18 @@
 """Randomizers of existing libraries on the same people, ε and cells as ours: error and speed.
 
 Every device holds one of K cells of the AOL-shaped population (the M most frequent records, and ⋆).
-Libraries are used as they are: their clients, their aggregators. multi-freq-LDPy clips its
-estimates at 0 and rescales them to 1, so ours is shown plain and with the same done to it; L1 runs
-over the M records, against the population's truth, and is the mean over runs.
+Libraries are used unchanged: their clients, their aggregators. multi-freq-LDPy clips its estimates
+at 0 and rescales them to sum to 1, so ours is shown both without and with that step; L1 is over the
+M records, against the population's truth, and is the mean over runs.
 
-OLH is left out: multi-freq-LDPy 0.2.5 hands text to a hash that no longer takes it (xxhash 4), and
-its variance is that of OUE. All libraries here draw from numpy's or Python's ordinary generators
-with floating-point probabilities; ours on a device draws whole numbers from the operating system
-(bench/blender_clients.py has its speed), and its vectorised twin for simulations is shown here.
+OLH is omitted: multi-freq-LDPy 0.2.5 passes text to a hash that no longer accepts it (xxhash 4),
+and its variance is that of OUE. All libraries here draw from numpy's or Python's ordinary
+generators with floating-point probabilities; ours on a device draws integers from the operating
+system (bench/blender_clients.py has its speed), and this benchmark runs its vectorised version for
+simulations.
 
   pip install -r bench/libraries.txt && python -m bench libraries_clients
-  python -m bench.libraries_clients --ours --runs 100   ours alone, more surely
+  python -m bench.libraries_clients --ours --runs 100   only ours, with more runs
 """
 
 from __future__ import annotations

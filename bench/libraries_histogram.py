@@ -1,10 +1,10 @@
 """Opt-in histograms of existing libraries on the same people, ε and δ as ours: list length, δ.
 
-S of the AOL- and Yandex-shaped populations, one record a user, ε = 4, neighbouring: replace-one.
+S of the AOL- and Yandex-shaped populations, one record per user, ε = 4, neighbouring: replace-one.
 
-- OpenDP's `make_laplace_threshold` is asked for the least threshold whose privacy map stays within
-  (ε, δ) for a user who changes one record (two keys change, by one each). What it releases at that
-  threshold is then held against the exact tail: the δ it states is too small.
+- OpenDP's `make_laplace_threshold` gets the smallest threshold whose privacy map stays within
+  (ε, δ) for a user who changes one record (two keys change, by one each). Its release at that
+  threshold is then compared with the exact tail: the δ that it states is too small.
 - Google's library (python-dp) selects partitions for adding or removing a user. Replacing is
   removing and adding, so (ε, δ) here is (ε/2, δ/(1 + e^(ε/2))) there. It selects and shows no
   counts; ours keeps the noisy counts at no further cost.

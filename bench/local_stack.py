@@ -1,4 +1,4 @@
-"""How long the local stack takes to start and to come back, beside a bare start of Java."""
+"""Time to start and restart the local stack, compared with a bare start of Java."""
 
 import statistics
 import subprocess

@@ -1,13 +1,13 @@
-"""What thirty epochs together know: error, coverage and list length, in both settings.
+"""Accuracy over thirty epochs: error, coverage and list length, in both settings.
 
     python -m bench.over_time [--runs 20] [--setting aol|yandex|both] [--only WORD] [--quick]
     python -m bench.over_time --table FILE --columns QUERY,URL,COUNT
 
-Every row is `--runs` simulated histories of 30 epochs; `evaluation/over_time.py` says how
+Every row is `--runs` simulated histories of 30 epochs; `evaluation/over_time.py` documents how
 they are drawn. ± is one standard error over runs. L1 is over the listed records, of the epoch alone
 (`own`, by `sharp`'s blend, in one epoch of three) and of the filter, and over the true top M
-(`top`), where records that are not shown count as 0; with `own` and `asked` those that clients were
-not asked about count as 0 too. Coverage is of 95 % intervals of listed records, of all shown
+(`top`), where records that are not shown count as 0; with `own` and `asked` records that were not
+listed for clients count as 0 too. Coverage is of 95 % intervals of listed records, of all shown
 records and of the listed queries.
 """
 

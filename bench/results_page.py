@@ -1,4 +1,4 @@
-"""The results page with 500 records and 30 epochs in headless Chromium: when it answers, in ms."""
+"""Load time of the results page with 500 records and 30 epochs in headless Chromium, in ms."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""How much closer `sharp` comes to the truth than `paper`, at the same ε, δ and people.
+"""Compare the accuracy of `sharp` and `paper` at the same ε, δ and people.
 
     python -m bench.sharp_accuracy [--runs 40] [--setting aol|yandex|both]
     python -m bench.sharp_accuracy --table FILE --columns QUERY,URL,COUNT
 
-L1 over the M listed records, ⋆ left out, nothing rescaled, blends unprojected, truth = the
-generator's p (of a table: its shares); f_O as suits each profile (0.95 and 0.9). NDCG over the same
-records, against the M records that are truly most likely. Every run gives both profiles the same
-opt-in users; ± is one standard error, that of the ratio by the delta method over paired runs.
+L1 is over the M listed records, without ⋆, not rescaled, blends unprojected; the truth is the
+generator's p (of a table: its proportions); f_O is each profile's default (0.95 and 0.9). NDCG is
+over these records, against the M records that are truly most likely. In each run both profiles have
+the same opt-in users; ± is one standard error, that of the ratio by the delta method over paired
+runs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How much longer the head list gets from the same people, at the same ε and δ.
+"""Compare the head lists' lengths of `sharp` and `paper` for the same people, ε and δ.
 
     python -m bench.sharp_head_lists [--runs 40] [--epochs 12] [--setting aol|yandex|both]
 
-Steady state: each epoch's list is known in the next; the paper starts anew every time. Many
-records: people who hold about 30 records; the paper's theorem takes one of them. f_O as suits each
-profile (0.95 and 0.9).
+Steady state: in `sharp` each epoch's list is known in the next; the paper's algorithm starts over.
+Many records: people hold about 30 records; the paper's theorem uses one of them. f_O is each
+profile's default (0.95 and 0.9).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether the population of the `sharp` benches still shows what it was fixed by.
+"""Check that the population of the `sharp` benchmarks still has the figures that define it.
 
 python -m bench sharp_population
 
-Only the paper's algorithm is run; `bench/_sharp_settings.py` says what should come out.
+Runs only the paper's algorithm; `bench/_sharp_settings.py` has the expected figures.
 """
 
 from __future__ import annotations

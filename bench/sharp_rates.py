@@ -1,4 +1,4 @@
-"""How fast each randomizer and estimator is, beside the paper's in the same run.
+"""Speed of each randomizer and estimator, compared with the paper's in the same run.
 
 python -m bench.sharp_rates [--devices 200000] [--cells 501]
 """

@@ -1,10 +1,10 @@
-"""Known records when people stay from epoch to epoch: how often 95 % intervals hold the truth.
+"""Coverage of 95 % intervals of known records when people return from epoch to epoch.
 
     python -m bench.staying_people [--runs 40]
 
-Four epochs, each counting a part of the opt-in users of the last one again, with their records;
-200 000 people, 5 % opt-in, M = 500, ε = 4, δ = 1e-5. Judged is the last epoch: its known records,
-and the third of them with the lowest counts.
+Four epochs, in each of which a part of the opt-in users of the last one returns with their records;
+200 000 people, 5 % opt-in, M = 500, ε = 4, δ = 1e-5. The table is about the last epoch: its known
+records, and the third of them with the lowest counts.
 """
 
 from __future__ import annotations
