@@ -37,7 +37,7 @@ class Spent:
         )  # fmt: skip
 
     def since(self, before: Spent) -> str:
-        """How many cores each part had on average."""
+        """Return the average number of cores of each part."""
         parts = {
             name: (getattr(self, name) - getattr(before, name)) / (self.at - before.at)
             for name in ("workers", "broker", "redis", "bench", "machine")

@@ -78,7 +78,7 @@ DIFFERENCES: Final[Mapping[str, Factor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How many people of which kind."""
+    """The numbers of people of each kind."""
 
     people: People
     users: int
@@ -96,7 +96,7 @@ class Groups:
 
     @property
     def parameters(self) -> PrivacyParameters:
-        """What the epoch is opened with."""
+        """The parameters of the epoch."""
         return PrivacyParameters(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -107,7 +107,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What the devices' answers add up to, and the clients' true share of every cell."""
+    """Return the sums of the devices' answers, and the clients' true proportion per cell."""
 
     counts: IntArray
     devices: int

@@ -72,7 +72,7 @@ def plain_blend(release: OptinRelease, client: GroupEstimates) -> Estimates:
 
 @dataclass
 class Scores:
-    """What one estimator did: of each run the covered, the records, squared error and L1."""
+    """One estimator's results: per run the covered records, all records, squared error and L1."""
 
     runs: list[tuple[float, ...]] = field(default_factory=list)
     #: Of each run, by tenths of the list that would be published: Σ(p̂ − p), Σp, covered, records.

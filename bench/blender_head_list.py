@@ -35,7 +35,7 @@ def exact(size: int) -> Callable[[], float]:
 
 
 def floats(size: int) -> Callable[[], float]:
-    """The same with numpy's float Laplace: fast, and no release should use it."""
+    """Build a list with numpy's float Laplace: fast, but unfit for releases."""
     counts, rng = zipf_counts(size), np.random.default_rng(2)
     return lambda: int((counts + rng.laplace(scale=0.5, size=size) > 7).sum())
 

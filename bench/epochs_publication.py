@@ -51,7 +51,7 @@ def say(what: str) -> None:
 
 
 class Watch:
-    """When each step was reached."""
+    """The time at which each step was reached."""
 
     def __init__(self, jobs: JobBench) -> None:
         self.at: dict[str, float] = {}

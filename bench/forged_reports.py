@@ -48,7 +48,7 @@ USUAL = 0.007
 
 
 class Tally:
-    """What happened to forged and to honest records, over some epochs."""
+    """Results for forged and for honest records, over some epochs."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -89,7 +89,7 @@ class Tally:
 
 
 def noticed(release: OptinRelease, found: EpochEstimates, rng: np.random.Generator) -> bool:
-    """Whether the agreement test says that the groups differ."""
+    """Return True if the agreement test finds that the groups differ."""
     verdict = measure_agreement(
         release.head_list, release.noisy, found.client, randomizer_for(release.head_list),
         shares=release.shares, rng=rng, rounds=199,

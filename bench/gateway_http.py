@@ -139,7 +139,7 @@ class Served:
 
 @dataclass
 class Rounds:
-    """What one server did in all rounds. Every request of every round was accepted."""
+    """One server's results in all rounds; it accepted every request."""
 
     rates: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)

@@ -154,7 +154,7 @@ def head_list(listed: int) -> Callable[[], float]:
 
 
 def known_records(known: int) -> Callable[[], float]:
-    """The same, where so many records are known from the last list."""
+    """Build a head list where so many records are known from the last list."""
     _release(500, 100)
     return lambda: _release(known, known).head_list.listed
 
@@ -175,7 +175,7 @@ def estimates(listed: int) -> Callable[[], float]:
 
 
 def agreement(listed: int) -> Callable[[], float]:
-    """Whether the groups agree, 999 simulated epochs."""
+    """Run the agreement test, with 999 simulated epochs."""
     release, devices = _release(listed), 4_800_000
     randomizer = randomizer_for(release.head_list)
     client = randomizer.estimate(_reports_on(release, devices), devices)

@@ -53,7 +53,7 @@ async (act) => {
 
 
 def processor_ms() -> float:
-    """What this process (the gateway is in it) and all its browsers have used, in milliseconds.
+    """Return the processor time of this process (with the gateway) and its browsers, in ms.
 
     Others may share the machine: this is what a visit would take where nobody does, or less.
     """
@@ -86,7 +86,7 @@ def visited(browser: Browser, url: str) -> dict[str, float]:
 
 
 def empty_page_ms(browser: Browser, url: str) -> float:
-    """What Chromium takes of processors to show nothing: a part of every visit."""
+    """Return Chromium's processor time for an empty page: a part of every visit."""
     context = browser.new_context()
     page = context.new_page()
     before = processor_ms()

@@ -1,4 +1,4 @@
-"""What evaluating a search log of twenty million rows takes: seconds and memory."""
+"""Time and memory of evaluating a search log of twenty million rows."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def main(words: Sequence[str] = ()) -> list[Table]:
 
 
 def whole_epochs(listed: int, devices: int, rng: np.random.Generator) -> Table:
-    """What an epoch job computes once all is counted: both groups' estimates and their blend."""
+    """Compute both groups' estimates and their blend, as an epoch job does after counting."""
     share = 1 / np.arange(1, 10 * listed + 1)
     share /= share.sum()
     selection, estimation = (rng.multinomial(users, share) for users in (450_000, 50_000))
