@@ -1,16 +1,17 @@
-"""Packs accepted entries into frames, one for each partition, and gets them acknowledged by Kafka.
+"""Pack entries into frames, one per partition, and wait for Kafka's acknowledgements.
 
     entry ──▶ open frame of its partition ──(full, or linger over)──▶ producer ──▶ acknowledged
                                                                          └─ deadline ─▶ not in time
 
-Promises: `delivered` resolves to the broker's append time when every in-sync replica has the
-frame, and to `None` when that did not happen within the deadline, or when the broker did not say
-when: only its own clock decides what is late. It never fails and never hangs.
-What is in memory, from the first byte of an entry to the broker's answer however late, stays
-within `buffer_bytes`. A partition that does not acknowledge refuses new entries at once; the
-others continue.
-Assumes: aiokafka's idempotent producer retries for ever, so a frame reported as not in time may
-still land; its entries then count once, however often their sender repeats them.
+Promises:
+- `delivered` resolves to the broker's append time when every in-sync replica has the frame. It
+  resolves to `None` if that did not happen within the deadline, or if the broker did not report the
+  time: only the broker's clock decides which entries are late. It never fails and never hangs.
+- Memory stays within `buffer_bytes`, counted from the first byte of an entry to the broker's
+  response, however late.
+- A partition with an overdue acknowledgement refuses new entries immediately; the others continue.
+Assumes: aiokafka's idempotent producer retries without limit, so a frame reported as not in time
+may still be appended; its entries then count once, however often their sender repeats them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-#: What a frame's header takes at most, and an opt-in entry beside its text.
+#: Upper bounds on a frame's header, and on an opt-in entry without its text.
 _HEADER_BYTES = 64
 _OPTIN_ENTRY_BYTES = CONTRIBUTOR_BYTES + 3 * 2
 
@@ -57,30 +58,30 @@ Delivered = asyncio.Future[int | None]
 #: A topic and one of its partitions.
 Place = tuple[str, int]
 
-#: Timestamps are the brokers' (LogAppendTime): aiokafka says so with this type.
+#: aiokafka's type of timestamps that the broker set (LogAppendTime).
 _APPEND_TIME = 1
 
-#: While a partition has less than this under way, the producer takes a frame without waiting.
-_HANDED_OVER_AT_ONCE = MAX_FRAME_BYTES
+#: While a partition has at most this in flight, the producer accepts a frame without waiting.
+_ACCEPTED_WITHOUT_WAIT_BYTES = MAX_FRAME_BYTES
 _WARN_EVERY_S = 1.0
 
 
 class Producer(Protocol):
-    """Takes one message, and answers when all in-sync replicas have it, however long that is."""
+    """Sends one message; its future resolves when all in-sync replicas have it, however late."""
 
     async def send(
         self, topic: str, partition: int, value: bytes
     ) -> asyncio.Future[RecordMetadata]:
-        """Raise, here or through the future, when the message was refused for good."""
+        """Send; raise, here or through the future, if the message was rejected permanently."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class ReportFrames:
-    """How reports on one head list are packed: where they go and how wide they are.
+    """The kind of frames for reports on one head list: topic, epoch and widths.
 
-    The release log below `log_position` has the head list: workers read that far before they call
-    it unknown.
+    The release log contains the head list below `log_position`: workers read that far before they
+    treat it as unknown.
     """
 
     topic: str
@@ -89,14 +90,14 @@ class ReportFrames:
     per_entry: int
     width: int
     log_position: int
-    #: What one report takes in a frame. Kept, because every report asks for it three times.
+    #: Bytes of one report in a frame. Cached, because every report needs it three times.
     entry_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.entry_bytes = CONTRIBUTOR_BYTES + self.per_entry * self.width
 
     def encode(self, keys: bytes, cells: bytes) -> bytes:
-        """The frame of these contributor keys and packed cells."""
+        """Return the frame of these contributor keys and packed cells."""
         return encode_packed_reports(
             self.epoch,
             self.head_list_id,
@@ -110,7 +111,7 @@ class ReportFrames:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptinFrames:
-    """How opt-in records of one epoch are packed, which the log opened below `log_position`."""
+    """The kind of frames for one epoch's opt-in records; the log opened it below `log_position`."""
 
     topic: str
     epoch: int
@@ -119,7 +120,7 @@ class OptinFrames:
 
 @dataclass(slots=True, eq=False)
 class _Frame:
-    """One frame being filled; `delivered` is shared by everyone whose entry is in it."""
+    """One frame being filled or in flight; the senders of its entries share `delivered`."""
 
     kind: ReportFrames | OptinFrames
     partition: int
@@ -136,7 +137,7 @@ class _Frame:
         return self.kind.topic, self.partition
 
     def encode(self) -> bytes:
-        """The frame's bytes; what they were made of is let go."""
+        """Return the frame's bytes, and free the entries."""
         if isinstance(self.kind, ReportFrames):
             value = self.kind.encode(bytes(self.keys), bytes(self.cells))
             del self.keys, self.cells
@@ -153,16 +154,16 @@ class _Frame:
 
 
 def append_time_ms(acknowledged: RecordMetadata) -> int | None:
-    """When the broker appended a message, if it said so."""
-    # A broker that took the frame before, but no longer remembers when (aiokafka counts
-    # DUPLICATE_SEQUENCE_NUMBER as done), answers without a time, and aiokafka puts ours in its
-    # place. Our topics are LogAppendTime, so every other acknowledgement has one.
-    known = acknowledged.timestamp_type == _APPEND_TIME
-    return acknowledged.timestamp if known else None
+    """Return the broker's append time of a message, or None if the broker did not report it."""
+    # A broker that has the frame already but no longer knows its time (aiokafka treats
+    # DUPLICATE_SEQUENCE_NUMBER as success) responds without a time, and aiokafka inserts ours.
+    # Our topics are LogAppendTime, so every other acknowledgement has the broker's time.
+    from_broker = acknowledged.timestamp_type == _APPEND_TIME
+    return acknowledged.timestamp if from_broker else None
 
 
 class FrameWriter:
-    """All open and travelling frames of one gateway. Used from one event loop."""
+    """One gateway's frames, open and in flight. Used from one event loop."""
 
     def __init__(
         self,
@@ -172,10 +173,12 @@ class FrameWriter:
         on_delivery: Callable[[Place, float, int | None, int, int], None] = lambda *_: None,
         on_late: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_delivery(place, sent at, append time, bytes, entries)`, `on_late()`: per frame."""
+        """Take callbacks per frame: `on_delivery(place, sent at, append time, bytes, entries)`,
+        and `on_late()`.
+        """
         self.limits = limits
         self.held_bytes = 0
-        #: Adds entries that waited for the open frames to be sent.
+        #: Called before the open frames are sent, to add entries that wait for that.
         self.before_sending: Callable[[], None] = lambda: None
         self._producer = producer
         self._on_delivery = on_delivery
@@ -183,29 +186,29 @@ class FrameWriter:
         self._loop = asyncio.get_running_loop()
         self._open: dict[tuple[Hashable, int], _Frame] = {}
         self._linger: asyncio.TimerHandle | None = None
-        self._travelling: set[_Frame] = set()
-        self._handing_over: set[asyncio.Task[None]] = set()
-        self._under_way: Counter[Place] = Counter()
+        self._in_flight: set[_Frame] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._in_flight_bytes: Counter[Place] = Counter()
         self._stalled: Counter[Place] = Counter()
         self._warn_again_at = 0.0
 
     def has_room(self, size: int) -> bool:
-        """Whether there is room for `size` more bytes; asked before anything is added."""
+        """Return True if `size` more bytes fit; callers check before they add entries."""
         return self.held_bytes + size <= self.limits.buffer_bytes
 
     def is_stalled(self, topic: str, partition: int) -> bool:
-        """Whether this partition still owes the acknowledgement of a frame past its deadline."""
+        """Return True if a frame of this partition is past its deadline and not acknowledged."""
         return bool(self._stalled) and (topic, partition) in self._stalled
 
     @property
     def stalled_partitions(self) -> int:
-        """How many partitions refuse entries for now."""
+        """The number of partitions that refuse entries now."""
         return len(self._stalled)
 
     def add_reports(
         self, kind: ReportFrames, partition: int, keys: bytes, cells: bytes
     ) -> list[tuple[int, Delivered]]:
-        """Pack many reports of one partition; how many went into each frame, in their order."""
+        """Pack reports of one partition; return the number in each frame, in order."""
         added = []
         each, cell_bytes = kind.entry_bytes, kind.per_entry * kind.width
         done, total = 0, len(keys) // CONTRIBUTOR_BYTES
@@ -240,7 +243,7 @@ class FrameWriter:
         return frame
 
     def linger(self) -> None:
-        """Send the open frames after `linger_s` from now, or earlier if that is planned."""
+        """Send the open frames in `linger_s`, unless an earlier time is already scheduled."""
         if self._linger is None:
             self._linger = self._loop.call_later(self.limits.linger_s, self._linger_over)
 
@@ -266,47 +269,47 @@ class FrameWriter:
         self._send([frame])
 
     def _send(self, frames: list[_Frame]) -> None:
-        # One task and one timer for all frames that close together: with 64 partitions a task
-        # for each would cost more than the entries do. A partition that still has much under way
-        # gets a task of its own, because handing over may then wait, and must not hold up others.
-        self._travelling.update(frames)
+        # One task and one timer for all frames that close together: with 64 partitions a task per
+        # frame would cost more than the entries. A partition that still has much in flight gets a
+        # separate task, because sending may then wait, and must not delay others.
+        self._in_flight.update(frames)
         self._loop.call_later(self.limits.delivery_deadline_s, self._overdue, frames)
-        at_once: list[_Frame] = []
-        groups = [at_once]
+        without_wait: list[_Frame] = []
+        groups = [without_wait]
         for frame in frames:
-            self._under_way[frame.place] += frame.size
-            if self._under_way[frame.place] <= _HANDED_OVER_AT_ONCE:
-                at_once.append(frame)
+            self._in_flight_bytes[frame.place] += frame.size
+            if self._in_flight_bytes[frame.place] <= _ACCEPTED_WITHOUT_WAIT_BYTES:
+                without_wait.append(frame)
             else:
                 groups.append([frame])
         for group in groups:
             if group:
-                task = self._loop.create_task(self._hand_over(group))
-                self._handing_over.add(task)
-                task.add_done_callback(self._handing_over.discard)
+                task = self._loop.create_task(self._produce(group))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
 
-    async def _hand_over(self, frames: list[_Frame]) -> None:
+    async def _produce(self, frames: list[_Frame]) -> None:
         for frame in frames:
             frame.sent_at = time.time()
             try:
                 sent = await self._producer.send(*frame.place, frame.encode())
-            except Exception as error:  # after any error the sender is asked to send again
-                self._over(frame, error, None)
+            except Exception as error:  # after any error the sender gets the verdict retry
+                self._finish(frame, error, None)
             else:
-                sent.add_done_callback(partial(self._answered, frame))
+                sent.add_done_callback(partial(self._acknowledged, frame))
 
-    def _answered(self, frame: _Frame, sent: asyncio.Future[RecordMetadata]) -> None:
+    def _acknowledged(self, frame: _Frame, sent: asyncio.Future[RecordMetadata]) -> None:
         if sent.cancelled():
-            self._over(frame, asyncio.CancelledError(), None)
+            self._finish(frame, asyncio.CancelledError(), None)
         elif (error := sent.exception()) is not None:
-            self._over(frame, error, None)
+            self._finish(frame, error, None)
         else:
-            self._over(frame, None, append_time_ms(sent.result()))
+            self._finish(frame, None, append_time_ms(sent.result()))
 
-    def _over(self, frame: _Frame, error: BaseException | None, append_ms: int | None) -> None:
-        """Kafka has answered, however late."""
-        self._travelling.discard(frame)
-        self._under_way[frame.place] -= frame.size
+    def _finish(self, frame: _Frame, error: BaseException | None, append_ms: int | None) -> None:
+        """Release a frame after Kafka's response, however late, and resolve its future."""
+        self._in_flight.discard(frame)
+        self._in_flight_bytes[frame.place] -= frame.size
         self.held_bytes -= frame.size
         self._stalled.pop(frame.place, None)
         if error is not None:
@@ -321,23 +324,23 @@ class FrameWriter:
         frame.resolve(append_ms)
 
     def _warn_seldom(self, event: str, frame: _Frame, error: BaseException | None) -> None:
-        # With the broker away every frame fails; the metrics count them, the log has one line.
+        # If the broker is unavailable every frame fails: the metrics count all, the log gets few.
         if self._loop.time() >= self._warn_again_at:
             self._warn_again_at = self._loop.time() + _WARN_EVERY_S
             log.warning(event, extra={"entries": frame.count}, exc_info=error)
 
     def _overdue(self, frames: list[_Frame]) -> None:
         for frame in frames:
-            if frame in self._travelling:
+            if frame in self._in_flight:
                 self._stalled[frame.place] += 1
                 self._on_late()
                 frame.resolve(None)
 
     async def close(self, within_s: float) -> None:
-        """Send what is open and wait for the acknowledgements, but no longer than `within_s`."""
+        """Send the open frames and wait for acknowledgements, at most `within_s`."""
         self._linger_over()
-        waiting = {frame.delivered for frame in self._travelling}
+        waiting = {frame.delivered for frame in self._in_flight}
         if waiting:
             await asyncio.wait(waiting, timeout=within_s)
-        for task in self._handing_over:
+        for task in self._sending:
             task.cancel()

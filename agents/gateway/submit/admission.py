@@ -1,12 +1,12 @@
-"""Who may report: everyone, unless the operator plugs in something stricter.
+"""Load the hook that admits reports; without one, everyone may report.
 
-Reports carry no account and no token, because a device that had to name itself would not be a
-private one. That leaves the door open to forged reports (docs/privacy-forged-reports.md says what
-they can do). A deployment that can tell real devices from invented ones, by platform attestation
-or by anonymous tokens, does it here: the setting `gateway.admission` names a factory
-`package.module:function` that takes nothing and returns an `Admission`.
+Reports have no account and no token, because a device that had to identify itself would not be
+private. So forged reports are possible (docs/privacy-forged-reports.md states their effect). A
+deployment that can distinguish real devices from invented ones, by platform attestation or
+anonymous tokens, provides a hook: the setting `gateway.admission` names a factory
+`package.module:function` without parameters that returns an `Admission`.
 
-Assumes: an implementation keeps no address and nothing that links two reports of one device.
+Assumes: an implementation stores no address and nothing that links two reports of one device.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class AdmissionError(BlenderError):
 
 
 class Admission(Protocol):
-    """Judges a request with reports before anything in it is read."""
+    """Admits or refuses a request with reports, before its entries are decoded."""
 
     async def refusal(self, headers: Mapping[bytes, bytes], body: bytes) -> str | None:
-        """`None` to admit the request, or one sentence for its sender: what to do instead.
+        """Return `None` to admit the request, or a sentence that advises its sender.
 
         Header names are lower-case. The sentence must not quote the headers or the body.
         """
@@ -36,7 +36,7 @@ class Admission(Protocol):
 
 
 def load_admission(name: str | None) -> Admission | None:
-    """The hook that the settings name; `None` admits everyone."""
+    """Load the hook that the settings name; without a name return `None`, which admits everyone."""
     if not name:
         return None
     module_name, _, factory_name = name.partition(":")
@@ -48,5 +48,7 @@ def load_admission(name: str | None) -> Admission | None:
             f"got {name!r}, which failed with {type(error).__name__}: {error}"
         ) from error
     if not callable(getattr(admission, "refusal", None)):
-        raise AdmissionError(f"what gateway.admission={name!r} returns must have `refusal`")
+        raise AdmissionError(
+            f"the object that gateway.admission={name!r} returns must have `refusal`"
+        )
     return cast(Admission, admission)

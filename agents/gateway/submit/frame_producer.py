@@ -1,11 +1,11 @@
-"""The Kafka producer behind the frames: idempotent, acknowledged by all, replaced when it dies.
+"""Send frames by an idempotent Kafka producer, which is replaced after an unrecoverable error.
 
-Promises: a message is sent until every in-sync replica has it, or refused with an exception. A
+Promises: a message is retried until every in-sync replica has it, or fails with an exception. A
 producer that Kafka has fenced, that lost its sequence, or that has not delivered a message for
-`_STUCK_S` fails what it holds and gives way to a fresh one; the senders of those frames are asked
-to send again, and count once.
-Assumes: the caller has a deadline of its own (`agents.gateway.state.frame_writer`), since
-aiokafka's idempotent producer has none.
+`_STUCK_S` fails its messages and is replaced; the senders of those frames get the verdict retry,
+and their entries count once.
+Assumes: the caller has its own deadline (`agents.gateway.state.frame_writer`), because aiokafka's
+idempotent producer has none.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 _STOP_OLD_WITHIN_S = 5.0
 _CLOSE_WITHIN_S = 0.5
 _REPLACE_EVERY_S = 1.0
-#: aiokafka asks the brokers that it knows who leads, and no others. A fresh producer begins with
-#: those of the settings: it finds brokers that took the place of all that the old one knew. Longer
-#: than an election takes; in the meantime the frame writer answers 503.
+#: A stuck producer is replaced after this time. aiokafka requests metadata only from brokers it
+#: knows; a new producer starts with those of the settings, and so finds brokers that replaced all
+#: that the old one knew. Longer than an election; until then senders get 503.
 _STUCK_S = 30.0
-#: Two frames to a request and partition: a partition that fell behind catches up faster, and one
-#: request stays below the brokers' usual limit of 1 MB.
+#: Two frames per request and partition: a partition that lags catches up faster, and a request
+#: stays below the brokers' usual limit of 1 MB.
 _BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
 
 
 def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
-    """Acknowledged by every in-sync replica, written once however often it is sent."""
+    """Return an idempotent producer that waits for every in-sync replica."""
     return AIOKafkaProducer(
         **aiokafka_settings(kafka),
         acks="all",
@@ -54,16 +54,16 @@ def make_producer(kafka: KafkaSettings) -> AIOKafkaProducer:
 
 
 class FrameProducer:
-    """`send` for the frame writer."""
+    """The frame writer's producer; replaces the underlying one when it fails."""
 
     def __init__(self, make: Callable[[], AIOKafkaProducer]) -> None:
-        """`make` builds a producer that is idempotent and waits for all in-sync replicas."""
+        """Take a factory of producers that are idempotent and wait for all in-sync replicas."""
         self._make = make
         self._producer: AIOKafkaProducer | None = None
         self._replacing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect; raises when Kafka is not there."""
+        """Connect; raise if Kafka is unavailable."""
         producer = self._make()
         try:
             await producer.start()
@@ -76,7 +76,7 @@ class FrameProducer:
     async def send(
         self, topic: str, partition: int, value: bytes
     ) -> asyncio.Future[RecordMetadata]:
-        """Hand one message over; the future ends when it was acknowledged."""
+        """Send one message; the future resolves when Kafka has acknowledged it."""
         producer = self._producer
         if producer is None:
             raise ConnectionError("no producer is connected")
@@ -90,10 +90,10 @@ class FrameProducer:
         stuck = asyncio.get_running_loop().call_later(
             _STUCK_S, self._replace_after, producer, ConnectionError("a message was not delivered")
         )
-        sent.add_done_callback(partial(self._look_at, producer, stuck))
+        sent.add_done_callback(partial(self._check_delivery, producer, stuck))
         return sent
 
-    def _look_at(
+    def _check_delivery(
         self,
         producer: AIOKafkaProducer,
         stuck: asyncio.TimerHandle,
@@ -123,7 +123,7 @@ class FrameProducer:
         self._replacing = None
 
     async def stop(self, within_s: float) -> None:
-        """Disconnect. What was not acknowledged by now is not going to be."""
+        """Disconnect; messages that Kafka has not acknowledged yet are abandoned."""
         if self._replacing is not None:
             self._replacing.cancel()
         producer, self._producer = self._producer, None
@@ -136,5 +136,5 @@ async def _stop(producer: AIOKafkaProducer, within_s: float = _STOP_OLD_WITHIN_S
         async with asyncio.timeout(within_s):
             await producer.stop()
             return
-    # What it holds was not acknowledged, and its senders send it again.
+    # Its remaining messages were not acknowledged, so their senders retry them.
     await discard_producer(producer, _CLOSE_WITHIN_S)

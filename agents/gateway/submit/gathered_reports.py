@@ -1,12 +1,12 @@
-"""Reports that came alone, gathered from many requests and judged together.
+"""Collect single reports from many requests, and validate them together.
 
-    report ──▶ others on its head list ──(linger over)──▶ judged and packed in columns ──▶ verdict
+    report ──▶ others on its head list ──(linger over)──▶ validate and pack in columns ──▶ verdict
 
-A report waits for the frame that it travels in anyway (`gateway.linger_s`), so judging it with the
-others then costs no time, and less processor time than judging each as it arrives.
+A report waits for its frame anyway (`gateway.linger_s`), so validating it with the others at the
+end of that time adds no latency, and needs less processor time than validating each on arrival.
 
-Promises: one function judges a report alone and in a batch. Device ids are hashed at the end of
-the linger, and are released before the gateway waits for Kafka.
+Promises: one function validates reports, single or in a batch. Device ids are hashed at the end of
+the linger, and freed before the gateway waits for Kafka.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from blendstream.agents.gateway.submit.report_submissions import queue_on_one_he
 
 __all__ = ["GatheredReports"]
 
-#: Judging so many takes about 2 ms.
-_MOST: Final = 1000
+#: Validating this many takes about 2 ms.
+_MAX_GATHERED: Final = 1000
 
 
 class GatheredReports:
@@ -37,16 +37,16 @@ class GatheredReports:
         wall_clock: Callable[[], float],
         on_refused: Callable[[int], None],
     ) -> None:
-        """`on_refused(reports)`: so many were not queued."""
+        """Take the writer; `on_refused(n)` is called when n reports were not queued."""
         self._writer = writer
         self._wall_clock = wall_clock
         self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
         self._gathered: dict[ReportTarget, tuple[list[Report], list[asyncio.Future[Verdict]]]] = {}
-        writer.before_sending = self._judge_all
+        writer.before_sending = self._queue_all
 
     def add(self, report: Report, target: ReportTarget) -> asyncio.Future[Verdict]:
-        """Return the verdict to come on a report about the head list of `target`."""
+        """Add a report on the head list of `target`; return a future of its verdict."""
         gathered = self._gathered.get(target)
         if gathered is None:
             gathered = self._gathered[target] = [], []
@@ -55,16 +55,16 @@ class GatheredReports:
         verdict: asyncio.Future[Verdict] = self._loop.create_future()
         reports.append(report)
         verdicts.append(verdict)
-        if len(reports) == _MOST:
-            self._judge_all()
+        if len(reports) == _MAX_GATHERED:
+            self._queue_all()
         return verdict
 
-    def _judge_all(self) -> None:
+    def _queue_all(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for target, (reports, verdicts) in gathered.items():
-            self._judge(target, reports, verdicts)
+            self._queue(target, reports, verdicts)
 
-    def _judge(
+    def _queue(
         self, target: ReportTarget, reports: list[Report], verdicts: list[asyncio.Future[Verdict]]
     ) -> None:
         try:

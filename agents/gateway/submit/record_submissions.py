@@ -1,12 +1,16 @@
-"""POST /v1/optin-records: judge opt-in users' records against their epoch and queue them.
+"""POST /v1/optin-records: validate opt-in users' records against their epoch and queue them.
 
-Promises: a user id is hashed, with the space that the application's token puts it in, under the
-epoch's key before its record is looked at, and neither kept nor sent on; nothing in a request
-chooses the space. A token of one user sends that user's records and no others. Accepted means in
-time by the broker's append time, which is what the counters judge by. A retry that repeats user,
-epoch and slot counts once, across the epoch's end too, since the epoch it states decides and not
-the moment it arrives. Only one cohort of users is admitted in an epoch. A user without a record
-says so and is queued like any other: who takes part must not depend on who searched.
+Promises:
+- A user id is hashed under the epoch's key, with the space that the application's token assigns,
+  before its record is read; it is neither stored nor sent on. Nothing in a request chooses the
+  space.
+- A token of one user admits only that user's records.
+- Accepted means in time by the broker's append time, by which the workers decide too.
+- A retry that repeats user, epoch and slot counts once, even after the epoch's end, because the
+  stated epoch decides, not the time of arrival.
+- Only one cohort of users is admitted in an epoch.
+- A user without a record sends "no record", which is queued like a record: who takes part must not
+  depend on who searched.
 """
 
 from __future__ import annotations
@@ -38,22 +42,22 @@ __all__ = ["Cohorts", "queue_optin_records"]
 
 
 class Cohorts:
-    """Which of R cohorts a user is in: a keyed hash that stays the same in every epoch.
+    """Assigns each user to one of R cohorts, by a keyed hash that is constant over epochs.
 
-    Epoch e admits cohort e mod R, so that a person who is always there spends R times slower. The
+    Epoch e admits cohort e mod R, so that a person who is always present spends R times slower. The
     key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
-    be admitted twice in a row. So an epoch's key is the one it was opened with, and charged for.
-    For the same reason a turn depends on the user id alone: it stays when an application's users
-    come into another space.
+    be admitted twice in a row. So an epoch uses the key that it was opened with, and charged for.
+    For this reason a cohort depends on the user id alone: it stays constant when an application's
+    users move to another space.
     """
 
     def __init__(self, secrets: Mapping[str, bytes], cohort_id: str = "") -> None:
-        """Secrets by id; `cohort_id` is for epochs opened before the log named theirs."""
+        """Take secrets by id; `cohort_id` is for epochs opened before the log named theirs."""
         self._keys = {name: _cohort_key(secret) for name, secret in secrets.items()}
         self._cohort_id = cohort_id
 
     def admits(self, user_id: bytes, target: OptinTarget) -> bool:
-        """Whether it is this user's turn."""
+        """Return True if the target's epoch admits this user's cohort."""
         if target.cohorts == 1:
             return True
         key = self._keys.get(target.cohort_id or self._cohort_id)
@@ -70,8 +74,8 @@ def _cohort_key(secret: bytes) -> bytes:
 
 _OTHER_COHORT = refused(
     Reason.OTHER_COHORT,
-    "it is not this user's turn in this epoch: users take turns so that each spends less of their "
-    "privacy budget; nothing is wrong, and the record may be forgotten",
+    "this epoch admits another cohort of users, so that each user spends less privacy budget; this "
+    "is not an error, and the record may be deleted",
 )
 _OTHER_USER = refused(
     Reason.OTHER_USER,
@@ -93,9 +97,9 @@ def queue_optin_records(
     now_ms: float,
     paused_detail: str | None = None,
 ) -> Queued:
-    """Judge each entry (or the sentence that says why it is none) and queue the good ones.
+    """Validate each entry (a string is a decoding fault) and queue the valid ones.
 
-    The space of the user ids is the one that the sender's token puts them in.
+    The sender's token determines the space of the user ids.
     """
     current = targets.now(now_ms)
     queued = Queued([])
@@ -110,22 +114,22 @@ def queue_optin_records(
         if target is None:
             queued.verdicts.append(_wrong_epoch(current, paused_detail))
             continue
-        fate = _queue(entry, sender, target, cohorts, writer)
-        if isinstance(fate, Verdict):
-            queued.verdicts.append(fate)
+        result = _queue(entry, sender, target, cohorts, writer)
+        if isinstance(result, Verdict):
+            queued.verdicts.append(result)
         else:
             queued.verdicts.append(ACCEPTED)
-            if fate not in places:
-                places[fate] = []
-                queued.waiting.append((fate, target, places[fate]))
-            places[fate].append(i)
+            if result not in places:
+                places[result] = []
+                queued.waiting.append((result, target, places[result]))
+            places[result].append(i)
     return queued
 
 
 def _queue(
     record: OptinRecord, sender: Sender, target: OptinTarget, cohorts: Cohorts, writer: FrameWriter
 ) -> Verdict | Delivered:
-    # msgspec lets no unpaired surrogates through, so this cannot fail.
+    # msgspec rejects unpaired surrogates, so this cannot fail.
     user_id = record.user_id.encode()
     if not 0 < len(user_id) <= MAX_USER_ID_BYTES:
         return _USER_ID
@@ -135,7 +139,7 @@ def _queue(
     if record.slot >= target.records_per_user:
         return refused(
             Reason.OVER_LIMIT,
-            f"slot must be below {target.records_per_user}, the records a user counts with in "
+            f"slot must be below {target.records_per_user}, the limit of records per user in "
             f"epoch {target.epoch}; send no more than that, chosen at random",
         )
     try:
@@ -152,13 +156,13 @@ def _queue(
 
 
 def _text(record: OptinRecord) -> tuple[str, str]:
-    """Query and URL as they are counted; both empty says that the user has no record."""
+    """Return the normalised query and URL; both are empty for a user without a record."""
     if record.query is None or record.url is None:
         if record.query is None and record.url is None and record.slot == 0:
             return "", ""
         raise ParameterError(
-            "query and url must both be text, or both null in slot 0, which says that the user has "
-            "no record"
+            "query and url must both be text, or both null in slot 0, which means that the user "
+            "has no record"
         )
     return normalise(record.query, record.url)
 
@@ -169,6 +173,6 @@ def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verd
     now = "no epoch is open" if current is None else f"epoch {current.epoch} is open"
     return refused(
         Reason.WRONG_EPOCH,
-        f"epoch must be one that takes records now (the open one, or the last one during its "
+        f"epoch must be one that accepts records now (the open one, or the last one during its "
         f"grace); {now}; see /v1/epochs",
     )

@@ -1,10 +1,10 @@
-"""POST /v1/reports: judge devices' reports against their head lists and queue them.
+"""POST /v1/reports: validate devices' reports against their head lists and queue them.
 
     body ──▶ entries ──▶ head list known? shape? in time? ──▶ contributor key ──▶ frame ──▶ verdicts
 
-Promises: a device's id is hashed under the epoch's key before the report is checked or packed, and
-the id itself is not kept. An accepted report was appended before its epoch's reports
-are late, by the broker's own clock, which is what the counters judge by.
+Promises: a device's id is hashed under the epoch's key before the report is validated or packed,
+and the id is not stored. An accepted report was appended in time by the broker's clock, by which
+the workers decide too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _IDENTITY_BYTES: Final = 16
 
 UNKNOWN = refused(
     Reason.UNKNOWN_HEAD_LIST,
-    "head_list must be the id of a published head list that is still reported against; fetch the "
+    "head_list must be the id of a published head list that still accepts reports; fetch the "
     "current one",
 )
 _PAST = refused(
@@ -58,13 +58,12 @@ def queue_reports(
     now_ms: float,
     unknown: Verdict | None,
 ) -> Queued | None:
-    """Judge each entry (or the sentence that says why it is none) and queue the good ones.
+    """Validate each entry (a string is a decoding fault) and queue the valid ones.
 
-    `past` are head lists whose time for reports has ended. `unknown` is the verdict on reports
-    about other head lists; without one, nothing is queued when there are such reports, and `None`
-    is returned.
+    `past` are head lists that accept no more reports. `unknown` is the verdict on reports on other
+    head lists; if it is None and there are such reports, nothing is queued and `None` is returned.
     """
-    # Nearly every request holds well-formed reports on one head list that is known here.
+    # Nearly every request has well-formed reports on one known head list.
     first = entries[0]
     if isinstance(first, Report):
         target = targets.get(first.head_list)
@@ -112,7 +111,7 @@ def _queue_mixed(
 def _all_on_one_head_list(
     entries: Sequence[Report | str], head_list: str
 ) -> TypeGuard[Sequence[Report]]:
-    """Whether every entry could be read and is about this head list."""
+    """Return True if every entry was decoded and is on this head list."""
     try:
         return {entry.head_list for entry in entries} == {head_list}  # type: ignore[union-attr]
     except AttributeError:  # a sentence in place of an entry
@@ -122,10 +121,10 @@ def _all_on_one_head_list(
 def queue_on_one_head_list(
     reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
 ) -> Queued:
-    """Judge reports on one head list, and queue the good ones; checked and hashed in columns.
+    """Validate reports on one head list and queue the valid ones; checked and hashed in columns.
 
-    Every report is judged here, whether it came alone or in a batch. Faults that no repetition
-    repairs come first: a sender must not repeat a report that will be refused in the end.
+    Every report is validated here, single or in a batch. Permanent faults come first: a sender must
+    not retry a report that will be refused in the end.
     """
     keys, bad_ids = _contributor_keys(reports, target.keys)
     good = ACCEPTED
@@ -145,12 +144,12 @@ def queue_on_one_head_list(
     fits[bad_ids] = False
     partitions = target.keys.partitions_of(keys, target.partitions)
     frames = target.frames
-    # One stable sort brings each partition's reports together, in the order they came.
+    # One stable sort groups the reports by partition, in order of arrival.
     order = np.argsort(partitions, kind="stable")
     order = order[fits[order]]
     if not len(order):
         return queued
-    # All are put in that order at once, which is cheaper than partition by partition.
+    # All columns are reordered once, which is cheaper than per partition.
     keys = np.frombuffer(keys, dtype=f"V{CONTRIBUTOR_BYTES}")[order].tobytes()
     packed = cells[order].tobytes()
     cell_bytes = cells.itemsize * cells.shape[1]
@@ -179,7 +178,7 @@ def queue_on_one_head_list(
 
 
 def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes, list[int]]:
-    """Every contributor's key, joined, and which ids were not 32 lower-case hexadecimal digits."""
+    """Return all contributors' keys, joined, and the indexes of malformed ids."""
     bad: list[int] = []
     joined = "".join([report.contributor for report in reports])
     try:
@@ -194,7 +193,7 @@ def _contributor_keys(reports: Sequence[Report], keys: EpochKeys) -> tuple[bytes
 
 
 def _identity(text: str) -> bytes | None:
-    # `fromhex` takes white space and capitals too, which `hex` does not write.
+    # `fromhex` also accepts white space and capitals, which `hex` does not write.
     try:
         identity = bytes.fromhex(text)
     except ValueError:
@@ -205,7 +204,7 @@ def _identity(text: str) -> bytes | None:
 def _cells(
     reports: Sequence[Report], target: ReportTarget
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.bool_]]:
-    """A row of packed cells for each report, and which reports fit the head list."""
+    """Return a row of packed cells per report, and which reports fit the head list."""
     rows = [report.answers for report in reports]
     fits = np.ones(len(rows), dtype=np.bool_)
     wide, answers = target.shape.cells_per_answer, target.shape.answers

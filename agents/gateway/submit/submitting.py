@@ -1,10 +1,10 @@
-"""POST: takes reports and opt-in records, and answers when Kafka has stored them.
+"""Handle POST requests: queue reports and opt-in records; respond when Kafka has stored them.
 
-    body ──▶ entries ──▶ rate ──▶ slices: decode, judge, queue ──▶ Kafka ──▶ verdicts ──▶ response
+    body ──▶ entries ──▶ rate ──▶ slices: decode, validate, queue ──▶ Kafka ──▶ verdicts ──▶ response
 
-Promises: accepted means that Kafka has stored the entry. A request of any content keeps the event
-loop for well below 50 ms at a time. No query, URL, user id or token is logged; ids, text and
-reports are let go before Kafka is waited for.
+Promises: accepted means that Kafka has stored the entry. No request blocks the event loop for 50 ms
+or more at a time, whatever its content. No query, URL, user id or token is logged; ids, text and
+reports are freed before the request waits for Kafka.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["Submitting"]
 
-#: A body up to this is worked on at once; a larger one waits for its turn (`SliceScheduler`).
+#: A body up to this size is processed immediately; larger ones alternate (`SliceScheduler`).
 _SMALL_BODY_BYTES = 16 * 1024
-#: A larger report is judged as it arrives: decoded, it takes up to thirty times its bytes.
+#: A larger report is validated on arrival: decoded, it takes up to thirty times its bytes.
 _GATHERED_BODY_BYTES = 2 * 1024
 
 _TOKEN_REFUSED = {
@@ -66,7 +66,7 @@ _TOKEN_REFUSED = {
 
 
 class Submitting:
-    """The handlers of both POSTs."""
+    """The handlers of both POST endpoints."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Submitting:
         admission: Admission | None,
         wall_clock: Callable[[], float],
     ) -> None:
-        """`limits`: on bodies, batches and rates."""
+        """Take `limits` on bodies, batches and rates, and the state to validate with."""
         self._limits = limits
         self._publications = publications
         self._writer = writer
@@ -95,6 +95,7 @@ class Submitting:
         self._optin_rates: dict[tuple[str, bool], TokenBucket | None] = {}
 
     async def post_reports(self, request: SubmitRequest) -> Answer:
+        """Validate and queue reports of devices."""
         body = await request.body(body_bytes=self._limits.body_bytes)
         if self._admission is not None:
             refusal = await self._admission.refusal(request.headers, body)
@@ -131,9 +132,9 @@ class Submitting:
         return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
 
     def _gather(self, body: bytes) -> asyncio.Future[Verdict] | None:
-        """Return the verdict to come on a body that is one small report, as nearly every body is.
+        """Return a future of the verdict if the body is one small report, as nearly every body is.
 
-        `None`: nothing was done.
+        Otherwise return `None`; nothing was done.
         """
         if len(body) > _GATHERED_BODY_BYTES or (report := REPORTS.well_formed(body)) is None:
             return None
@@ -149,7 +150,7 @@ class Submitting:
     def _queue_reports(
         self, entries: Sequence[EncodedEntry], unknown: Verdict | None
     ) -> Queued | None:
-        """Decoded, reports need up to thirty times their bytes, which are freed again here."""
+        """Decode and queue one slice, then free the decoded reports (up to 30 times the bytes)."""
         published = self._publications
         return queue_reports(
             REPORTS.decode(entries),
@@ -161,11 +162,11 @@ class Submitting:
         )
 
     async def post_optin_records(self, request: SubmitRequest) -> Answer:
-        """Judge and queue opt-in records of an application that shows its token."""
+        """Validate and queue opt-in records of an application that presents its token."""
         sender = self._sender(request)
         body = await request.body(body_bytes=self._limits.body_bytes)
         published = self._publications
-        # Only the end of the release log shows whether no epoch is open.
+        # No epoch is open only if the release log's end shows none.
         unknown = (
             published.optin_targets.now(self._wall_clock() * 1000) is None
             and not await published.read_to_end()
@@ -199,12 +200,12 @@ class Submitting:
                     )
                 )
                 del records
-        # Kafka may take seconds; ids and text are not kept for that long.
+        # Kafka may take seconds; ids and text are freed before.
         del body, entries, part
         request.body_dropped()
         verdicts = await all_settled(slices)
         metrics.OPTIN_RECORDS.judged(verdicts)
-        # Entries without an epoch are read as the open one; a retry after its end must say so.
+        # Entries without an epoch belong to the open one; a retry after its end must state it.
         current = targets.now(now_ms) if left_out else None
         return request.hold_answer(
             answer_for(
@@ -216,21 +217,21 @@ class Submitting:
         )
 
     async def _entries(self, request: SubmitRequest, body: bytes) -> Sequence[EncodedEntry]:
-        """The entries of a body, with room for what each of them takes until its answer."""
+        """Return the entries of a body, with memory reserved for each until its response."""
         if len(body) > _SMALL_BODY_BYTES:
             await self._turns.next()
         entries = split(body)
-        most = self._limits.batch_entries
+        maximum = self._limits.batch_entries
         if not entries:
-            raise Refused(400, f"a batch must hold 1 to {most} entries, got none")
-        if len(entries) > most:
-            found = f"a batch must hold at most {most} entries, got {len(entries)}"
+            raise Refused(400, f"a batch must hold 1 to {maximum} entries, got none")
+        if len(entries) > maximum:
+            found = f"a batch must hold at most {maximum} entries, got {len(entries)}"
             raise Refused(413, f"{found}; send it in parts")
         request.hold(QUEUED_ENTRY_BYTES * len(entries))
         return entries
 
     def _optin_rate(self, sender: Sender) -> TokenBucket | None:
-        # Users' devices have a rate of their own, so that none of them can use up the backend's.
+        # Users' devices have a separate rate, so that none of them can use up the backend's.
         who = (sender.application.name, sender.user is None)
         if who not in self._optin_rates:
             self._optin_rates[who] = self._bucket(self._limits.optin_records_per_s)
@@ -250,7 +251,7 @@ class Submitting:
     def _taken(
         self, rate: TokenBucket | None, entries: int, slices: list[Queued]
     ) -> Iterator[None]:
-        """Take `entries` of a rate, or `Refused`; return those that the block did not queue."""
+        """Take `entries` from a rate, or raise `Refused`; give back those that were not queued."""
         wait_s = 0.0 if rate is None else rate.take(entries, now=time.monotonic())
         if wait_s > 0:
             raise Refused(
@@ -272,8 +273,8 @@ class Submitting:
     def _wrong_clock(self) -> Answer:
         return problem(
             503,
-            "this gateway's clock is off, or was not compared with the brokers' yet, and it takes "
-            "no submissions; send the same request again, another gateway will take it",
+            "this gateway's clock differs from the brokers', or was not compared yet, so it takes "
+            "no submissions; send the same request again, another gateway may accept it",
             retry_after_s=self._retry_after_s,
             reason="clock",
         )

@@ -222,5 +222,5 @@ async def test_a_producer_that_makes_one_partition_wait_does_not_hold_up_the_oth
     add_report(writer, KIND, 0, key(2), b"\x01")  # closes together with the next one
     async with asyncio.timeout(0.25):
         assert await add_report(writer, KIND, 1, key(1), b"\x01") is not None
-    for task in writer._handing_over:
+    for task in writer._sending:
         task.cancel()
