@@ -89,7 +89,7 @@ def report(path: Path) -> None:
         verdict = "levels off" if grown < LEVEL else "GROWS"
         if name in KEPT:
             first, second = an_epoch(samples, name)
-            verdict = f"kept permanently, {first:.1f} KiB an epoch in the 1st half, {second:.1f} then"
+            verdict = f"kept, {first:.1f} KiB per epoch in the 1st half, {second:.1f} in the 2nd"
         middle, end, most = (
             f"{value:.1f}" if value >= 10 else f"{value:.2f}"
             for value in (middle, end, max(values))
