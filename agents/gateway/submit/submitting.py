@@ -1,6 +1,6 @@
 """Handle POST requests: queue reports and opt-in records; respond when Kafka has stored them.
 
-    body ──▶ entries ──▶ rate ──▶ slices: decode, validate, queue ──▶ Kafka ──▶ verdicts ──▶ response
+    body ──▶ entries ──▶ rate ──▶ slices: decode, validate, queue ──▶ Kafka ──▶ results ──▶ response
 
 Promises: accepted means that Kafka has stored the entry. No request blocks the event loop for 50 ms
 or more at a time, whatever its content. No query, URL, user id or token is logged; ids, text and
