@@ -1,3 +1,3 @@
-"""What epochs cost: how privacy losses add up, the ledger, a period's budget, an epoch's plan."""
+"""Privacy costs: composition, the ledger, a period's budget, and the plan of an epoch."""
 
 __all__ = ["budget_period", "composition", "epoch_plan", "ledger"]

@@ -1,10 +1,10 @@
-"""A period of epochs with one budget for opt-in users: what is fixed when it opens.
+"""The fixed parameters of a budget period: epochs that share one budget for opt-in users.
 
-The first epoch of a period fixes ε, δ, m_O, T, σ, θ and who is in which share; every other epoch of
-it repeats them in the entry that opens it. `streams.budget.ledger` charges the period once, and
+The first epoch of a period fixes ε, δ, m_O, T, σ, θ and the opt-in subgroups; every other epoch
+repeats them in the entry that opens it. `streams.budget.ledger` charges the period once, and
 refuses an entry that would break the proof (docs/privacy-over-time.md).
 
-Symbols: T = epochs of the period, σ = scale, θ = threshold, m_O = records a user and epoch.
+Symbols: T = epochs of the period, σ = scale, θ = threshold, m_O = records per user and epoch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["BudgetPeriod", "rule_from_json"]
 class BudgetPeriod:
     """One period. Its first epoch's number is its id.
 
-    `shares` are S, T and the click graph in millionths; the master secret `share_key_id` decides
-    who is in which, for all epochs of the period.
+    `shares` are the sizes of the subgroups S, T and graph in millionths; the master secret
+    `share_key_id` assigns users to them, for all epochs of the period.
     """
 
     first_epoch: int
@@ -35,7 +35,7 @@ class BudgetPeriod:
     shares: tuple[int, int, int]
 
     def __post_init__(self) -> None:
-        """Everybody is in exactly one share."""
+        """Check the sizes: every user is in exactly one subgroup."""
         require(
             len(self.shares) == 3 and min(self.shares) >= 0 and sum(self.shares) == PARTS,
             f"a period's shares must be S, T and graph, at least 0, and sum to {PARTS}, "
@@ -44,16 +44,16 @@ class BudgetPeriod:
 
     @property
     def shares_id(self) -> str:
-        """What must not change, or people would change their share."""
+        """Secret and sizes as text. If they changed, users would change their subgroup."""
         return " ".join(map(str, (self.share_key_id, *self.shares)))
 
     @property
     def cost(self) -> Cost:
-        """What an opt-in user pays, once, for all epochs of the period."""
+        """Cost to an opt-in user, once, for all epochs of the period."""
         return Cost(self.rule.epsilon, self.rule.delta)
 
     def index(self, epoch: int) -> int:
-        """0 for its first epoch, T − 1 for its last."""
+        """Return an epoch's index: 0 for the first of the period, T − 1 for its last."""
         place = epoch - self.first_epoch
         require(
             0 <= place < self.rule.epochs,
@@ -63,7 +63,7 @@ class BudgetPeriod:
         return place
 
     def published(self, epoch: int) -> dict[str, Any]:
-        """What a publication of one of its epochs says of it."""
+        """Return the fields that describe the period in a publication of one of its epochs."""
         return {
             "id": self.first_epoch,
             "index": self.index(epoch),
@@ -72,12 +72,12 @@ class BudgetPeriod:
         }
 
     def to_json(self, epoch: int) -> dict[str, Any]:
-        """What the entry that opens one of its epochs says of it."""
+        """Return the fields that describe the period in the entry that opens one of its epochs."""
         return self.published(epoch) | {"share_key_id": self.share_key_id}
 
     @classmethod
     def from_json(cls, epoch: int, body: Mapping[str, Any]) -> BudgetPeriod:
-        """Read what `to_json` wrote for this epoch."""
+        """Read the fields that `to_json` wrote for this epoch."""
         s, t, graph = map(int, body["shares_ppm"])
         period = cls(
             int(body["id"]), rule_from_json(body), str(body["share_key_id"]), (s, t, graph)
@@ -91,7 +91,7 @@ class BudgetPeriod:
 
 
 def rule_from_json(body: Mapping[str, Any]) -> PeriodRule:
-    """The rule among other fields; each of its fields must have its own type."""
+    """Read the rule from a larger JSON object; each field must have the rule's type."""
     kinds = {"int": int, "float": float}
     values = {f.name: kinds[str(f.type)](body[f.name]) for f in fields(PeriodRule)}
     return PeriodRule(**values)

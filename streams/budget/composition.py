@@ -1,9 +1,9 @@
-"""What (ε, δ) costs add up to: by dp-accounting, or by plain sums where those are smaller.
+"""Composition of (ε, δ) costs: by dp-accounting, or basic composition where that is smaller.
 
-Promises: upper bounds, for replace-one neighbours. Of each cost nothing is known but its (ε, δ), so
-the worst mechanism that has it is composed, as a privacy loss distribution on a grid; what falls
-between two points of the grid is rounded up. They hold for costs that were chosen before results
-were seen; where results chose them, the plain sums hold (docs/privacy-over-time.md).
+Promises: upper bounds, for replace-one neighbours. Only its (ε, δ) is known of each cost, so the
+worst mechanism with that cost is composed, as a privacy loss distribution on a grid; losses between
+two grid points are rounded up. The bounds hold for costs that were chosen before any results were
+published; for adaptively chosen costs basic composition holds (docs/privacy-over-time.md).
 
 Symbols: ε = epsilon, δ = delta.
 """
@@ -33,13 +33,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """(ε, δ) of one epoch for one person, all their records together; replace-one."""
+    """(ε, δ) of one epoch for all records of one person together; replace-one."""
 
     epsilon: float
     delta: float
 
     def __post_init__(self) -> None:
-        """A cost is finite; δ is a probability."""
+        """Check that ε is finite and δ is a probability."""
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0 and 0 <= self.delta <= 1):
             raise ParameterError(
                 "a cost must have a finite epsilon of at least 0 and a delta in [0, 1], "
@@ -48,7 +48,7 @@ class Cost:
 
 
 def click_graph_cost(epsilon: float, delta: float) -> Cost:
-    """Release-Data's (ε, δ), proved for adding or removing a person, as replace-one.
+    """Convert Release-Data's (ε, δ), proved for adding or removing a person, to replace-one.
 
     Replacing is removing and then adding. With D′ the data without the person,
 
@@ -62,17 +62,17 @@ def click_graph_cost(epsilon: float, delta: float) -> Cost:
     return Cost(2 * epsilon, min(1.0, (1 + math.exp(epsilon)) * delta))
 
 
-def worst_of(*shares: Cost) -> Cost:
-    """The cost to a person who is in exactly one of these disjoint shares, not known which."""
-    return Cost(max(s.epsilon for s in shares), max(s.delta for s in shares))
+def worst_of(*costs: Cost) -> Cost:
+    """Return the worst-case cost to a person who pays exactly one of these costs."""
+    return Cost(max(c.epsilon for c in costs), max(c.delta for c in costs))
 
 
-#: (ε, δ, times), sorted: what one person paid, and the key under which compositions are kept.
+#: (ε, δ, times), sorted: the costs of one person, and the cache key of their composition.
 Costs = tuple[tuple[float, float, int], ...]
 
 
 def together(one: Costs, other: Costs) -> Costs:
-    """All costs of both.
+    """Merge two lists of costs.
 
     >>> together(((1.0, 0.0, 2), (4.0, 0.0, 1)), ((4.0, 0.0, 3),))
     ((1.0, 0.0, 2), (4.0, 0.0, 4))
@@ -85,8 +85,8 @@ def together(one: Costs, other: Costs) -> Costs:
 
 @lru_cache(maxsize=32)
 def _composed(costs: Costs) -> Any:
-    """The privacy loss distribution of all these costs together (dp-accounting)."""
-    # Imported here: only the jobs and the ledger command account; others need not pay the import.
+    """Compose these costs into one privacy loss distribution (dp-accounting)."""
+    # Imported here: only the jobs and the ledger subcommand need this slow import.
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # noqa: PLC0415
 
     step = _step(costs)
@@ -103,11 +103,11 @@ def _composed(costs: Costs) -> Any:
 
 
 def _step(costs: Costs) -> Fraction:
-    """The width of the grid on which losses are added up; losses between are rounded up.
+    """Choose the width of the grid of losses; losses between two points are rounded up.
 
-    The largest number that every ε is a multiple of, so that nothing is rounded: a year of hourly
-    epochs then takes thousands of points where a fixed width of 1e-4 took a hundred million. Where
-    that is very small, a width that keeps the total to a million points.
+    It is the largest number that divides every ε, so that no loss is rounded: a year of hourly
+    epochs then takes thousands of points where a fixed width of 1e-4 took a hundred million. If
+    that is very small, the width is larger, so that the grid has at most a million points.
     """
     shared = Fraction(0)
     for epsilon, _, _ in costs:
@@ -121,32 +121,34 @@ def _step(costs: Costs) -> Fraction:
 
 
 def basic_composition(costs: Costs) -> tuple[float, float]:
-    """Plain sums of ε and of δ: basic composition."""
+    """Add up ε and δ: basic composition."""
     return math.fsum(e * n for e, _, n in costs), math.fsum(d * n for _, d, n in costs)
 
 
 @lru_cache(maxsize=32)
 def delta_at(costs: Costs, epsilon: float) -> float:
-    """δ of all these costs at this ε."""
+    """Return δ of these costs composed, at this ε."""
     if not costs:
         return 0.0
     total_epsilon, total_delta = basic_composition(costs)
-    # Basic composition is as true as any other; sums of decimal ε carry rounding of their own.
+    # Basic composition is a valid bound too; the tolerance allows for rounding in sums of ε.
     basic = total_delta if total_epsilon <= epsilon * (1 + 1e-12) else 1.0
     return min(basic, float(_composed(costs).get_delta_for_epsilon(epsilon)))
 
 
 @lru_cache(maxsize=32)
 def spent_at(costs: Costs, delta: float) -> Cost:
-    """(ε, δ) at the δ asked for, or at the sum of all δ where no finite ε belongs to less."""
+    """Return (ε, δ) of these costs composed: at this δ or, if that needs an infinite ε, at Σδ."""
     if not costs:
         return Cost(0.0, delta)
     total_epsilon, total_delta = basic_composition(costs)
-    # What is lost at every ε: where that alone passes δ there is nothing to compose.
-    always = 1 - math.prod((1 - d) ** n for _, d, n in costs)
-    hopeless = always > delta + 1e-12
-    # At a large δ the library answers with an ε below zero, which says no more than zero does.
-    tight = math.inf if hopeless else max(0.0, float(_composed(costs).get_epsilon_for_delta(delta)))
+    # The probability of an infinite loss bounds δ from below at every ε.
+    least_delta = 1 - math.prod((1 - d) ** n for _, d, n in costs)
+    if least_delta > delta + 1e-12:
+        tight = math.inf
+    else:
+        # At a large δ the library returns an ε below zero, which means no more than zero.
+        tight = max(0.0, float(_composed(costs).get_epsilon_for_delta(delta)))
     if total_delta <= delta * (1 + 1e-12):
         return Cost(min(tight, total_epsilon), delta)
     if math.isfinite(tight):

@@ -1,8 +1,8 @@
-"""What is fixed for an epoch when it opens, and never changes while it runs.
+"""The parameters that are fixed when an epoch opens.
 
-Promises: however the settings change, an epoch is judged, counted, noised and published by the
-parameters committed in the entry that opened it; a changed setting waits for the next epoch.
-All times are whole milliseconds since 1970, on whole seconds (documents speak in seconds).
+Promises: an epoch is validated, counted, noised and published by the parameters in the entry that
+opened it, however settings change; a changed setting applies from the next epoch on. All times are
+integer milliseconds since 1970, on whole seconds (documents use seconds).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ __all__ = [
 
 #: A record as JSON: every byte of query and URL escaped, its noisy count, brackets and commas.
 _RECORD_BYTES = 2 * (MAX_QUERY_BYTES + MAX_URL_BYTES) + 40
-#: Sizes are checked before noise is drawn: a list of so many of the longest records still fits.
+#: Maximum list length, checked before noise is drawn: that many of the longest records still fit.
 MAX_LISTED_RECORDS = (MAX_HEAD_LIST_BYTES - (1 << 20)) // _RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class ClickGraphPlan:
-    """How the graph share's query click graph is released (Korolova et al., Release-Data).
+    """Parameters of the graph subgroup's query click graph (Korolova et al., Release-Data).
 
-    ε and δ are Release-Data's own, for adding or removing a person; the ledger charges them as
-    replace-one. ε is split: `selection_share` of it chooses queries, `query_count_share` counts
-    them, the rest counts clicks. `url_table` says where the candidate URLs come from:
-    `head-list` (the last one published) or `file`.
+    ε and δ are those of Release-Data, for adding or removing a person; the ledger charges them as
+    replace-one. ε is split: `selection_share` of it selects queries, `query_count_share` counts
+    them, the rest counts clicks. `url_table` is the source of the candidate URLs: `head-list` (the
+    last one published) or `file`.
     """
 
     epsilon: float
@@ -68,7 +68,7 @@ class ClickGraphPlan:
     url_table: str = "head-list"
 
     def __post_init__(self) -> None:
-        """The table of URLs must come from outside the data that is released."""
+        """Check that the table of URLs is independent of the released data."""
         if self.url_table not in ("head-list", "file"):
             raise ParameterError(
                 "url_table must be 'head-list' or 'file': candidate URLs taken from the data "
@@ -77,13 +77,13 @@ class ClickGraphPlan:
 
     @property
     def cost(self) -> Cost:
-        """What a person of the graph share pays, as replace-one."""
+        """Cost to a person of the graph subgroup, as replace-one."""
         return click_graph_cost(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """What the settings say the next epoch should be; the keeper turns it into parameters."""
+    """The next epoch according to the settings; the keeper makes an epoch's parameters of it."""
 
     window_ms: int
     grace_ms: int
@@ -100,27 +100,27 @@ class EpochPlan:
     counting_deadline_ms: int = 0
     graph_share_ppm: int = 0
     click_graph: ClickGraphPlan | None = None
-    #: Which secret puts opt-in users into cohorts; empty: there is one cohort.
+    #: Id of the secret that assigns opt-in users to cohorts; empty: there is one cohort.
     cohort_id: str = ""
-    #: Contributor keys are made of an application's space and the user id; False, in epochs opened
-    #: before there were spaces: of the user id alone. No setting changes it.
+    #: True: contributor keys are made of an application's space and the user id. False, in epochs
+    #: opened before there were spaces: of the user id alone. No setting changes it.
     user_id_spaces: bool = True
-    #: Every report passes an admission hook (`gateway.admission`): a gateway without one takes no
-    #: reports of this epoch. It decides whose value of a disputed record is shown.
+    #: True if every report passes an admission hook (`gateway.admission`): a gateway without one
+    #: accepts no reports of this epoch. It decides whose value of a disputed record is published.
     devices_admitted: bool = False
-    #: R of the opt-in users; 0: `cohorts`, which is the clients'.
+    #: R of the opt-in users; 0: `cohorts`, which is the clients' R.
     optin_cohorts: int = 0
-    #: T: so many epochs share one budget of the opt-in users; 0: each has its own.
+    #: T: number of epochs that share one budget of the opt-in users; 0: a budget per epoch.
     period_epochs: int = 0
-    #: Most records that stay known from one epoch to the next. 0, in `paper` and in epochs opened
-    #: before there was a limit: those of the last list whose counts are not too low.
+    #: Maximum number of known records. 0, in `paper` and in epochs opened before there was a limit:
+    #: those of the last list whose counts are not too low.
     known_records: int = 0
 
     def __post_init__(self) -> None:
-        """Windows fall on whole seconds; a graph share without a graph would only be lost."""
+        """Check the plan's values and the conditions between them."""
         if self.window_ms < 1000 or self.window_ms % 1000:
             raise ParameterError(
-                f"a window must last a whole number of seconds, got window_ms={self.window_ms}"
+                f"a window must last an integer number of seconds, got window_ms={self.window_ms}"
             )
         if self.grace_ms < 0 or self.skew_ms < 0 or self.counting_deadline_ms < 0:
             raise ParameterError("grace, skew and counting deadline must not be negative")
@@ -128,14 +128,14 @@ class EpochPlan:
             raise ParameterError("cohorts and partitions must be at least 1")
         if (self.graph_share_ppm > 0) != (self.click_graph is not None):
             raise ParameterError(
-                "a click graph needs a share of the opt-in users and a share needs a click graph, "
+                "a click graph and a share of the opt-in users for it must be set together, "
                 f"got graph_share_ppm={self.graph_share_ppm}, click_graph="
                 f"{'set' if self.click_graph else 'not set'}"
             )
         graph, most = self.click_graph, self.privacy.records_per_optin_user
         if graph is not None and min(graph.queries_per_user, graph.clicks_per_user) < most:
             raise ParameterError(
-                "a click graph must allow for as many queries and clicks a user as are accepted, "
+                "a click graph must count as many queries and clicks per user as are accepted, "
                 f"records_per_optin_user={most}, got queries_per_user={graph.queries_per_user}, "
                 f"clicks_per_user={graph.clicks_per_user}"
             )
@@ -166,14 +166,14 @@ class EpochPlan:
             )
         if not 0 <= self.graph_share_ppm < PARTS:
             raise ParameterError(
-                f"graph_share_ppm must lie in 0..{PARTS - 1}, got {self.graph_share_ppm}"
+                f"graph_share_ppm must be in 0..{PARTS - 1}, got {self.graph_share_ppm}"
             )
 
     @property
     def optin_cost(self) -> Cost:
-        """What one opt-in user pays for an epoch: they are in S, in T or in the graph share.
+        """Cost of an epoch to one opt-in user, who is in subgroup S, T or graph.
 
-        In a budget period S and T pay for all epochs at once; the graph is charged in addition.
+        In a budget period S and T pay once for all epochs; the graph is charged in addition.
         """
         if self.period_epochs:
             return Cost(0.0, 0.0) if self.click_graph is None else self.click_graph.cost
@@ -182,14 +182,14 @@ class EpochPlan:
 
     @property
     def client_cost(self) -> Cost:
-        """What one device pays for an epoch: only the paper's randomizer spends any δ."""
+        """Cost of an epoch to one device: only the paper's randomizer spends δ."""
         return Cost(self.privacy.epsilon, self.privacy.delta if self.profile == "paper" else 0.0)
 
     def charge(
         self, ledger: Ledger, limit: Limit, epoch: int, window_start_s: int,
         period: BudgetPeriod | None,
     ) -> EpochCharge:  # fmt: skip
-        """What opening an epoch with this plan would add to the ledger."""
+        """Make the ledger's charge for opening an epoch with this plan."""
         return ledger.price(
             epoch, window_start_s, self.cohorts, limit,
             optin=self.optin_cost, clients=self.client_cost, cohort_id=self.cohort_id,
@@ -198,9 +198,9 @@ class EpochPlan:
 
 
 def plan_from(settings: Settings) -> EpochPlan:
-    """What the settings say the next epoch should be."""
+    """Make the plan of the next epoch from the settings."""
     graph, epoch = settings.click_graph, settings.epoch
-    # In a budget period everyone who opted in takes part in every epoch, and clients in one.
+    # In a budget period every opt-in user takes part in every epoch, and a client in one.
     epochs = settings.period_epochs
     clients = settings.privacy.cohorts or max(1, epochs)
     optin = settings.privacy.optin_cohorts or (1 if epochs else 0)
@@ -239,9 +239,9 @@ def plan_from(settings: Settings) -> EpochPlan:
 
 
 def begin_period(plan: EpochPlan, first_epoch: int) -> BudgetPeriod:
-    """The budget period that this epoch begins. Finding its noise takes up to some seconds, once.
+    """Make the budget period that this epoch begins. Calibrating its noise takes some seconds.
 
-    The secret that opens its first epoch decides the shares of all its epochs.
+    The secret of its first epoch assigns users to subgroups for all its epochs.
     """
     rule = calibrate_period(
         plan.privacy.epsilon,
@@ -253,7 +253,7 @@ def begin_period(plan: EpochPlan, first_epoch: int) -> BudgetPeriod:
     return BudgetPeriod(first_epoch, rule, plan.key_id, (s, t, graph))
 
 
-#: What entries of older releases lack.
+#: Values for fields that entries of older releases lack.
 _NOT_ALWAYS_WRITTEN = {
     "topic_version": 1,
     "cohort_id": "",
@@ -265,7 +265,7 @@ _NOT_ALWAYS_WRITTEN = {
 
 @dataclass(frozen=True, slots=True)
 class EpochParameters:
-    """Everything an epoch was opened with."""
+    """The parameters with which an epoch was opened."""
 
     epoch: int
     window_start_ms: int
@@ -274,13 +274,13 @@ class EpochParameters:
     charge: EpochCharge
 
     def __post_init__(self) -> None:
-        """Every reader of what is released for the epoch must be able to name it."""
+        """Check the epoch's number, and that it fits its budget period."""
         if not is_epoch(self.epoch):
-            raise ParameterError(f"an epoch must lie in 0..{MAX_EPOCH}, got {self.epoch}")
+            raise ParameterError(f"an epoch must be in 0..{MAX_EPOCH}, got {self.epoch}")
         period, privacy = self.period, self.plan.privacy
         if self.plan.period_epochs != (0 if period is None else period.rule.epochs):
             raise ParameterError(
-                "an epoch must be of a budget period of as many epochs as its plan says, got "
+                "an epoch's budget period must have as many epochs as its plan states, got "
                 f"{self.plan.period_epochs} in the plan"
             )
         if period is None:
@@ -300,35 +300,36 @@ class EpochParameters:
 
     @property
     def period(self) -> BudgetPeriod | None:
-        """The budget period that it belongs to."""
+        """The budget period of this epoch, if any."""
         return self.charge.period
 
     @property
     def window_ms(self) -> int:
+        """Length of the window."""
         return self.window_end_ms - self.window_start_ms
 
     @property
     def records_sealable_at_ms(self) -> int:
-        """From here on nothing that the brokers append can still be in time."""
+        """Time from which no record that the brokers append can be in time."""
         return self.window_end_ms + self.plan.grace_ms + self.plan.skew_ms
 
     @property
     def counting_deadline_ms(self) -> int:
-        """How long after a seal the epoch waits for every partition; two windows unless set."""
+        """Maximum wait for every partition after a seal; two windows unless set."""
         return self.plan.counting_deadline_ms or 2 * self.window_ms
 
     @property
     def head_list_deadline_ms(self) -> int:
-        """Later than this no device still holds records of the window: reports would be empty."""
+        """Time after which no device has records of the window: reports would be empty."""
         return self.window_end_ms + 2 * self.window_ms
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of an `epoch_opened` entry."""
+        """Return the fields of an `epoch_opened` entry."""
         plan = asdict(self.plan)
-        # These follow from others.
+        # Derived from other fields.
         for name in ("window_ms", "graph_share_ppm", "optin_cohorts", "period_epochs"):
             del plan[name]
-        # Among the privacy parameters, where a release that does not know of them stops: it would
+        # Among the privacy parameters, where an older release rejects unknown fields: it would
         # admit other users than were charged, or draw noise for another budget.
         if self.plan.optin_cohorts:
             plan["privacy"]["optin_cohorts"] = self.plan.optin_cohorts
@@ -345,17 +346,17 @@ class EpochParameters:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> EpochParameters:
-        """Read the fields of an `epoch_opened` entry; `ValueError` or `KeyError` if it is none."""
+        """Read the fields of an `epoch_opened` entry; `ValueError` or `KeyError` if invalid."""
         start, end, graph = body["window_start_ms"], body["window_end_ms"], body["click_graph"]
         privacy = dict(body["privacy"])
         optin_cohorts, stated = int(privacy.pop("optin_cohorts", 0)), privacy.pop("period", None)
         period = None if stated is None else BudgetPeriod.from_json(body["epoch"], stated)
-        given = {
+        values = {
             **_NOT_ALWAYS_WRITTEN,
             **body,
             "window_ms": end - start,
             "graph_share_ppm": body["shares_ppm"]["graph"],
-            # Built here, because they refuse a parameter that is new to this release.
+            # Built here, because the constructor rejects parameters unknown to this release.
             "privacy": PrivacyParameters(**privacy),
             "optin_cohorts": optin_cohorts,
             "period_epochs": 0 if period is None else period.rule.epochs,
@@ -366,7 +367,7 @@ class EpochParameters:
         )
         try:
             plan = msgspec.convert(
-                {field.name: given[field.name] for field in fields(EpochPlan)}, EpochPlan
+                {field.name: values[field.name] for field in fields(EpochPlan)}, EpochPlan
             )
             return msgspec.convert({**body, "plan": plan, "charge": charge}, cls)
         except msgspec.ValidationError as error:
@@ -374,9 +375,9 @@ class EpochParameters:
 
 
 def shares_ppm(plan: EpochPlan) -> dict[str, int]:
-    """S, T and the graph's share of the opt-in users, in millionths, summing to one million.
+    """Return the sizes of the subgroups S, T and graph in millionths, which sum to one million.
 
-    The graph takes its share first; f_O divides the rest into S and T.
+    The graph takes its part first; f_O divides the rest into S and T.
     """
     rest = PARTS - plan.graph_share_ppm
     selection = round(plan.privacy.selection_share * rest)

@@ -1,19 +1,19 @@
-"""The privacy ledger: what each group has spent, and whether the next epoch may open.
+"""The privacy ledger: the budget that each group has spent, and whether another epoch may open.
 
-Promises: opt-in users and clients are accounted apart; someone who was both, by turns, pays at most
-the sum (`spent_in_both`). Every (ε, δ) is for **replace-one** neighbours: data sets that differ in
-the values of one person's records. The cumulative figure is for the person worst off, present in
-every epoch that admits them, and is an upper bound (`streams.budget.composition`). An epoch is
-charged in full when it opens; a charge that would pass the limit of its period is not made, and the
-answer says when the next period begins.
+Promises: opt-in users and clients are accounted separately; someone who was in both, at different
+times, pays at most the sum (`spent_in_both`). Every (ε, δ) is for **replace-one** neighbours: data
+sets that differ in the values of one person's records. Totals are upper bounds for the worst case,
+a person present in every epoch that admits them (`streams.budget.composition`). An epoch is charged
+in full when it opens. The ledger refuses a charge that would exceed the limit of its period, and
+states when the next period begins.
 
-Epochs may share one budget of the opt-in users (`streams.budget.budget_period`). It is charged
-once, when its first epoch opens; where the limit's own periods end in between, once in each of
-them, since someone may look at one alone. A charge that would break the proof of that budget is
-an error: one epoch more than it was made for, an epoch opened again, anything changed within it.
+Epochs may share one budget of the opt-in users (`streams.budget.budget_period`). The ledger charges
+it once, when its first epoch opens, or, where it spans several periods of the limit, once in each,
+so that each period's total is right separately. A charge that would break the proof of that budget
+is an error: one epoch too many, an epoch opened again, any change within the period.
 Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
-opt-in user's cohort depends on R and on the secret that the charge names; a device draws its own,
-and another when R changes. R may differ between the groups.
+opt-in user's cohort depends on R and on the secret that the charge names; a device draws its
+cohort, and another when R changes. R may differ between the groups.
 
 Symbols: ε = epsilon, δ = delta, R = cohorts.
 """
@@ -55,21 +55,21 @@ __all__ = [
 Group = Literal["optin", "clients"]
 GROUPS: tuple[Group, ...] = ("optin", "clients")
 
-#: Periods that ended longer ago than this are folded into the lifetime total. Shorter would
-#: forget what a lengthened period must still count; longer only makes checkpoints larger.
+#: Periods that ended longer ago than this are kept only in the lifetime total. If shorter, the
+#: ledger would forget charges that a lengthened period must count; longer makes checkpoints larger.
 _REMEMBERED_S = 400 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most this (ε, δ) for one person of each group in one period of `period_s` seconds."""
+    """Maximum (ε, δ) per person of each group in a period of `period_s` seconds."""
 
     period_s: int
     optin: Cost
     clients: Cost
 
     def __post_init__(self) -> None:
-        """A limit that allows nothing, or no period, is a mistake."""
+        """Check that the limits allow some ε and that the period has a sensible length."""
         for group in GROUPS:
             if not self.of(group).epsilon > 0:
                 raise ParameterError(
@@ -81,21 +81,21 @@ class Limit:
             )
 
     def of(self, group: Group) -> Cost:
-        """The limit of one group."""
+        """Return the limit of one group."""
         return self.optin if group == "optin" else self.clients
 
     def period_of(self, time_s: int) -> tuple[int, int]:
-        """Start and end of the period that holds `time_s`; periods are counted from 1970."""
+        """Return start and end of the period that contains `time_s`; periods start at 1970."""
         start = time_s // self.period_s * self.period_s
         return start, start + self.period_s
 
 
 @dataclass(frozen=True, slots=True)
 class EpochCharge:
-    """What one epoch costs the people it admits; written in the entry that opens it.
+    """The cost of one epoch to the people it admits, as in the entry that opens it.
 
-    `optin` is for this epoch alone. In a budget period that is what the click graph costs, if there
-    is one; `period` is charged beside it, once for all of its epochs.
+    `optin` is for this epoch alone. In a budget period that is the cost of the click graph, if
+    there is one; `period` is charged in addition, once for all of its epochs.
     """
 
     epoch: int
@@ -105,28 +105,28 @@ class EpochCharge:
     period_end_s: int
     optin: Cost
     clients: Cost
-    #: The secret that puts opt-in users into cohorts; empty in logs that did not write it down.
+    #: Id of the secret that assigns opt-in users to cohorts; empty in logs that lack it.
     cohort_id: str = ""
-    #: R of the opt-in users; 0: as that of the clients.
+    #: R of the opt-in users; 0: R of the clients.
     optin_cohorts: int = 0
     period: BudgetPeriod | None = None
 
     def of(self, group: Group) -> Cost:
-        """The cost to one group of this epoch alone."""
+        """Return the cost of this epoch alone to one group."""
         return self.optin if group == "optin" else self.clients
 
     def cohorts_of(self, group: Group) -> int:
-        """R of one group."""
+        """Return R of one group."""
         return self.optin_cohorts or self.cohorts if group == "optin" else self.cohorts
 
     @property
     def max_cost(self) -> Mapping[Group, Cost]:
-        """The most that one release costs one person of each group."""
+        """Maximum cost of one release to a person of each group."""
         optin = self.optin if self.period is None else worst_of(self.optin, self.period.cost)
         return {"optin": optin, "clients": self.clients}
 
     def to_json(self) -> dict[str, Any]:
-        """The form in which the release log keeps it."""
+        """Return the fields of this charge in the release log."""
         return {
             "neighbouring": "replace-one",
             "window_start_s": self.window_start_s,
@@ -143,7 +143,7 @@ class EpochCharge:
         cls, epoch: int, body: Mapping[str, Any], *,
         optin_cohorts: int = 0, period: BudgetPeriod | None = None,
     ) -> EpochCharge:  # fmt: skip
-        """Read what `to_json` wrote; the rest is elsewhere in the entry."""
+        """Read the fields that `to_json` wrote; the arguments are elsewhere in the entry."""
         return cls(
             epoch=epoch,
             window_start_s=int(body["window_start_s"]),
@@ -160,7 +160,7 @@ class EpochCharge:
 
 @dataclass(frozen=True, slots=True)
 class BudgetExhausted:
-    """No epoch opens before `resumes_at_s`: the group named would pass its limit."""
+    """The reason that no epoch opens before `resumes_at_s`: `group` would exceed its limit."""
 
     group: Group
     would_be: Cost
@@ -169,50 +169,50 @@ class BudgetExhausted:
 
     @property
     def reason(self) -> str:
-        """One sentence for operators and for senders that the gateway refuses."""
+        """Describe it to operators, and to senders that the gateway refuses."""
         return (
             f"the privacy budget of this period is spent: one more epoch would bring "
             f"{SPOKEN[self.group]} to delta={self.would_be.delta:.3g} at "
             f"epsilon={self.would_be.epsilon:g}, the limit is delta="
             f"{self.limit.of(self.group).delta:g} per {self.limit.period_s} s; "
-            f"collecting resumes by itself with the next period"
+            f"collecting resumes automatically with the next period"
         )
 
 
-#: A group as people read it.
+#: A group's name for people.
 SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
-#: What an epoch costs opt-in users in a budget period without a click graph.
+#: Cost of an epoch to opt-in users in a budget period without a click graph.
 _NOTHING = Cost(0.0, 0.0)
 
-# How often one person of (cohorts R, cohort) paid a cost, and by which order they are in it: the
-# id of the opt-in users' secret, or the epoch since which devices have had this R.
+# Group, R, cohort, ε, δ, and the assignment to cohorts: the id of the opt-in users' secret, or the
+# epoch since which devices have had this R. The ledger counts how often a person paid under a key.
 _Key = tuple[Group, int, int, float, float, str]
 _Bucket = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All charges so far, folded: by period while recent, as one total for life.
+    """Totals of all charges: per period while recent, and for the whole lifetime.
 
     >>> limit = Limit(1000, optin=Cost(8.0, 1e-4), clients=Cost(8.0, 1e-4))
     >>> one = Cost(4.0, 1e-5)
     >>> ledger = Ledger()
     >>> for epoch in range(2):
     ...     charge = ledger.price(epoch, 100 * epoch, 1, limit, optin=one, clients=one)
-    ...     assert ledger.refusal(charge, limit) is None
-    ...     ledger = ledger.charged(charge)
-    >>> ledger.refusal(ledger.price(2, 200, 1, limit, optin=one, clients=one), limit).resumes_at_s
+    ...     assert ledger.check_charge(charge, limit) is None
+    ...     ledger = ledger.with_charge(charge)
+    >>> third = ledger.price(2, 200, 1, limit, optin=one, clients=one)
+    >>> ledger.check_charge(third, limit).resumes_at_s
     1000
     """
 
     last_epoch: int | None = None
     periods: Mapping[_Bucket, Mapping[_Key, int]] = field(default_factory=dict)
     lifetime: Mapping[_Key, int] = field(default_factory=dict)
-    #: The clients' R and the epoch since which it has been so.
-    turns: tuple[int, int] = (1, 0)
-    #: The budget period that the last epoch belongs to, and the periods of the limit that it was
-    #: charged in.
+    #: R of the clients, and the first epoch with that R.
+    client_cohorts_since: tuple[int, int] = (1, 0)
+    #: The budget period of the last epoch, and the periods of the limit in which it was charged.
     budget: PeriodBudget | None = None
     budget_charged_in: tuple[_Bucket, ...] = ()
 
@@ -221,7 +221,7 @@ class Ledger:
         optin: Cost, clients: Cost, cohort_id: str = "", optin_cohorts: int = 0,
         period: BudgetPeriod | None = None,
     ) -> EpochCharge:  # fmt: skip
-        """The charge that opening `epoch` would make."""
+        """Make the charge for opening `epoch`."""
         start, end = limit.period_of(window_start_s)
         return EpochCharge(
             epoch, window_start_s, cohorts, start, end, optin, clients,
@@ -229,7 +229,7 @@ class Ledger:
         )  # fmt: skip
 
     def check_charge(self, charge: EpochCharge, limit: Limit) -> BudgetExhausted | None:
-        """Why this charge must not be made now, or `None` when it may."""
+        """Check a charge against the limit: return why it must wait, or `None` if allowed."""
         for group in GROUPS:
             cost, most = charge.max_cost[group], limit.of(group)
             if cost.epsilon > most.epsilon or cost.delta > most.delta:
@@ -248,7 +248,7 @@ class Ledger:
         return None
 
     def with_charge(self, charge: EpochCharge) -> Ledger:
-        """The ledger with this charge; an epoch already charged is not charged again."""
+        """Return the ledger with this charge added; an epoch is never charged twice."""
         if self.last_epoch is not None and charge.epoch <= self.last_epoch:
             return self
         periods = {bucket: dict(keys) for bucket, keys in self.periods.items()}
@@ -256,16 +256,16 @@ class Ledger:
         for bucket in [b for b in periods if b[1] < charge.window_start_s - _REMEMBERED_S]:
             del periods[bucket]
         period = periods.setdefault((charge.period_start_s, charge.period_end_s), {})
-        turns = self.turns
-        if charge.cohorts != turns[0]:
-            turns = charge.cohorts, charge.epoch
+        since = self.client_cohorts_since
+        if charge.cohorts != since[0]:
+            since = charge.cohorts, charge.epoch
         for group in GROUPS:
             cost, cohorts = charge.of(group), charge.cohorts_of(group)
-            order = charge.cohort_id if group == "optin" else str(turns[1])
+            assignment = charge.cohort_id if group == "optin" else str(since[1])
             if cohorts == 1:
-                order = ""  # Everybody is in it.
+                assignment = ""  # Everyone is in the one cohort.
             key: _Key = (
-                group, cohorts, charge.epoch % cohorts, cost.epsilon, cost.delta, order,
+                group, cohorts, charge.epoch % cohorts, cost.epsilon, cost.delta, assignment,
             )  # fmt: skip
             if cost != _NOTHING:
                 period[key] = period.get(key, 0) + 1
@@ -279,10 +279,10 @@ class Ledger:
             if not charged_in:
                 lifetime[key] = lifetime.get(key, 0) + 1
             charged_in = (*charged_in, bucket)
-        return Ledger(charge.epoch, periods, lifetime, turns, budget, charged_in)
+        return Ledger(charge.epoch, periods, lifetime, since, budget, charged_in)
 
     def _budget_after(self, charge: EpochCharge) -> tuple[PeriodBudget | None, tuple[_Bucket, ...]]:
-        """The budget period with this epoch opened, and where it was charged before."""
+        """Return the budget period with this epoch opened, and where it was charged before."""
         terms = charge.period
         if terms is None:
             return None, ()
@@ -290,7 +290,7 @@ class Ledger:
         if terms.first_epoch == charge.epoch:
             budget, charged_in = PeriodBudget(terms.rule, terms.shares_id), ()
         elif self.last_epoch is None:
-            # A reader that begins within a period: epochs are numbered without gaps.
+            # A reader that starts within a period: epochs are numbered without gaps.
             before = tuple(range(terms.first_epoch, charge.epoch))
             budget = PeriodBudget(terms.rule, terms.shares_id, before)
         elif budget is None or budget.epochs[0] != terms.first_epoch:
@@ -301,47 +301,46 @@ class Ledger:
         return budget.opened(charge.epoch, terms.rule, terms.shares_id), charged_in
 
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
-        """(ε, δ) of the person worst off in [start, end), at this δ or the least possible."""
+        """Return the worst-case (ε, δ) in [start, end), at this δ or the lowest possible."""
         return spent_at(self._worst_person(group, start_s, end_s), delta)
 
     def spent_in_both(self, start_s: int, end_s: int, *, delta: float) -> Cost:
-        """(ε, δ) of someone who was in both groups in [start, end), by turns: at most what the
-        person worst off in each paid."""
+        """Return (ε, δ) of someone in both groups at different times: both worst cases composed."""
         optin, clients = (self._worst_person(group, start_s, end_s) for group in GROUPS)
         return spent_at(together(optin, clients), delta)
 
     def basic(self, group: Group, start_s: int, end_s: int) -> Cost:
-        """Plain sums of ε and δ in [start, end): they hold for settings that results chose, too."""
+        """Return (ε, δ) in [start, end) by basic composition; valid for adaptive settings too."""
         epsilon, delta = basic_composition(self._worst_person(group, start_s, end_s))
         return Cost(epsilon, min(1.0, delta))
 
     def delta_spent(self, group: Group, start_s: int, end_s: int, *, epsilon: float) -> float:
-        """δ of the person worst off in [start, end) at this ε: what `refusal` looks at."""
+        """Return the worst-case δ in [start, end) at this ε, which `check_charge` compares."""
         return delta_at(self._worst_person(group, start_s, end_s), epsilon)
 
     def spent_in_life(self, group: Group, *, delta: float) -> Cost:
-        """(ε, δ) of someone present since the first epoch, at this δ or the least possible."""
+        """Return (ε, δ) of a person present since the first epoch, at this δ or the lowest."""
         return spent_at(_worst(self.lifetime, group), delta)
 
     def basic_in_life(self, group: Group) -> Cost:
-        """Plain sums of ε and δ since the first epoch, for readers who add by hand."""
+        """Return (ε, δ) since the first epoch by basic composition, to verify by hand."""
         epsilon, delta = basic_composition(_worst(self.lifetime, group))
         return Cost(epsilon, min(1.0, delta))
 
     def epochs(self) -> int:
-        """How many epochs were ever charged."""
+        """Count the epochs that were ever charged."""
         return _epochs(self.lifetime)
 
     def epochs_within(self, start_s: int, end_s: int) -> int:
-        """How many epochs were charged to periods that overlap [start, end)."""
+        """Count the epochs that were charged to periods that overlap [start, end)."""
         return _epochs(self._within(start_s, end_s))
 
     def _worst_person(self, group: Group, start_s: int, end_s: int) -> Costs:
         return _worst(self._within(start_s, end_s), group)
 
     def _within(self, start_s: int, end_s: int) -> Mapping[_Key, int]:
-        # A period of another length than today's (settings changed) counts in full where it
-        # overlaps: too much rather than too little.
+        # A period of another length (settings changed) counts in full where it overlaps: an
+        # overestimate is safe.
         total: Counter[_Key] = Counter()
         for (start, end), keys in self.periods.items():
             if start < end_s and start_s < end:
@@ -349,7 +348,7 @@ class Ledger:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """A checkpoint: what a reader needs instead of all entries before it."""
+        """Return a checkpoint, which replaces all earlier entries for a reader."""
         written = {} if self.budget is None else {
             "budget": asdict(self.budget) | {"charged_in": list(map(list, self.budget_charged_in))}
         }  # fmt: skip
@@ -359,20 +358,20 @@ class Ledger:
                 [start, end, _rows(keys)] for (start, end), keys in sorted(self.periods.items())
             ],
             "lifetime": _rows(self.lifetime),
-            "turns": list(self.turns),
+            "turns": list(self.client_cohorts_since),
         }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Ledger:
         """Read a checkpoint."""
-        last, turns = body["last_epoch"], body.get("turns", (0, 0))
+        # Old checkpoints lack "turns": then the next R counts as a new one.
+        last, since = body["last_epoch"], body.get("turns", (0, 0))
         budget = body.get("budget")
         return cls(
             None if last is None else int(last),
             {(int(s), int(e)): _keys(rows) for s, e, rows in body["periods"]},
             _keys(body["lifetime"]),
-            # Not always written: then the next R counts as a new one.
-            (int(turns[0]), int(turns[1])),
+            (int(since[0]), int(since[1])),
             None if budget is None else PeriodBudget(
                 rule_from_json(budget["rule"]), str(budget["shares_id"]), tuple(budget["epochs"])
             ),
@@ -381,24 +380,25 @@ class Ledger:
 
 
 def _epochs(keys: Mapping[_Key, int]) -> int:
-    # Clients pay in every epoch, opt-in users perhaps once for several.
+    # Clients pay in every epoch, opt-in users perhaps once for several epochs.
     return sum(times for (group, *_), times in keys.items() if group == "clients")
 
 
 def _worst(keys: Mapping[_Key, int], group: Group) -> Costs:
-    """What the person worst off paid: their worst cohort, for every R and order in force.
+    """Return the worst-case costs: those of the worst cohort, for every R and assignment.
 
-    A person's cohorts under two different R or orders are unrelated, so the worst of each may meet.
+    A person's cohorts under two R or assignments are unrelated, so one person may be in the worst
+    cohort of each.
     """
     cohorts: dict[tuple[int, str], dict[int, Counter[tuple[float, float]]]] = {}
-    for (of, r, cohort, epsilon, delta, order), times in keys.items():
-        if of == group:
-            by_number = cohorts.setdefault((r, order), {})
+    for (of_group, r, cohort, epsilon, delta, assignment), times in keys.items():
+        if of_group == group:
+            by_number = cohorts.setdefault((r, assignment), {})
             by_number.setdefault(cohort, Counter())[(epsilon, delta)] += times
     paid: Counter[tuple[float, float]] = Counter()
     for by_cohort in cohorts.values():
-        # Element-wise maximum over cohorts: no cohort paid more of any cost, so no cohort's
-        # composition is larger, in any order of mixed costs.
+        # Element-wise maximum over cohorts: no cohort paid any cost more often, so no cohort's
+        # composition is larger.
         worst: dict[tuple[float, float], int] = {}
         for costs in by_cohort.values():
             for cost, times in costs.items():
@@ -413,6 +413,6 @@ def _rows(keys: Mapping[_Key, int]) -> list[list[Any]]:
 
 def _keys(rows: Any) -> dict[_Key, int]:
     return {
-        (g, int(r), int(c), float(e), float(d), str(order[0]) if order else ""): int(n)
-        for g, r, c, e, d, n, *order in rows
+        (g, int(r), int(c), float(e), float(d), str(assignment[0]) if assignment else ""): int(n)
+        for g, r, c, e, d, n, *assignment in rows
     }

@@ -1,4 +1,4 @@
-"""Kafka's topics, and the clients that ask about them."""
+"""Kafka's topics, and the clients that query and check them."""
 
 __all__ = [
     "aiokafka_internals",

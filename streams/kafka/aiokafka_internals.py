@@ -1,4 +1,4 @@
-"""The parts of aiokafka that it does not document, for the whole service: nothing else uses any.
+"""Every use of undocumented parts of aiokafka in this service.
 
 Tested with aiokafka>=0.14,<0.15. Raise the bound only when the tests named here pass:
 
@@ -20,25 +20,25 @@ __all__ = ["coordination_ended", "discard_producer", "set_fetch_wait"]
 
 
 def set_fetch_wait(consumer: AIOKafkaConsumer, wait_ms: int) -> None:
-    """How long a broker may keep a fetch that finds nothing; Faust sets its own value."""
+    """Set how long a broker may delay an empty fetch response; Faust sets another value."""
     consumer._fetch_max_wait_ms = wait_ms
 
 
 def coordination_ended(consumer: AIOKafkaConsumer | None) -> bool:
-    """Whether the task that keeps this consumer in its group has ended; aiokafka is silent."""
+    """Return True if the consumer's group task has ended, which aiokafka does not report."""
     task = getattr(getattr(consumer, "_coordinator", None), "_coordination_task", None)
     return task is not None and task.done()
 
 
 async def discard_producer(producer: AIOKafkaProducer, within_s: float) -> None:
-    """Close a producer that does not stop, and fail what it holds.
+    """Close a producer that does not stop, and fail its buffered messages.
 
-    A partition without a leader takes nothing, and aiokafka waits for it before it closes anything:
-    its sender and its connections would stay for ever.
+    A partition without a leader accepts nothing, and aiokafka waits for it before it closes
+    anything: its sender and its connections would stay open permanently.
     """
     sending = None if producer._sender is None else producer._sender.sender_task
     if sending is not None:
-        sending.cancel()  # It ends when the requests under way have, which closing brings about.
+        sending.cancel()  # It ends with the requests in flight, which closing the client ends.
     with contextlib.suppress(Exception):
         async with asyncio.timeout(within_s):
             await producer.client.close()

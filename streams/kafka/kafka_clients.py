@@ -1,12 +1,11 @@
-"""Questions to Kafka that the consumer itself cannot answer: which topic this is, where its log
-begins and ends, and whether there is a record between two offsets.
+"""Kafka queries beyond the consumer: topic ids, start and end offsets, gaps between records.
 
-Asked through librdkafka, because aiokafka has no topic ids and no end-of-partition event. Every
-question has a deadline; an unreachable Kafka is `StoreUnavailable`, and it is safe to ask again.
+They use librdkafka, because aiokafka has no topic ids and no end-of-partition event. Every query
+has a deadline; an unreachable Kafka is `StoreUnavailable`, and queries may be retried.
 
-A broker that was cut off from its peers continues to answer from its frozen copy, and a client that
-took it for the leader continues to ask it. So an end may be too low, never too high, and what lies
-below it is true. docs/released-once.md says for every caller why that does no harm.
+An isolated broker continues to respond from its stale replica, and a client that takes it for the
+leader continues to use it. So an end offset may be too low, never too high, and the records below
+it are true. docs/released-once.md explains for every caller why that does no harm.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ __all__ = [
 
 T = TypeVar("T")
 Isolation = Literal["read_committed", "read_uncommitted"]
-#: Kafka's own times for a partition's end and beginning, where a time is asked for.
+#: Kafka's special timestamps for a partition's end and start.
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-#: What is answered while the leadership of a partition moves.
+#: Errors while the leadership of a partition moves.
 _LEADER_MOVED: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -62,40 +61,39 @@ _LEADER_MOVED: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # librdkafka's own, of a topic that is a moment old
     }
 )
-_LOOK_AGAIN_S: Final = 0.1
-#: How long a broker may take to answer when all are asked.
+_RETRY_S: Final = 0.1
+#: Timeout per broker when all are queried.
 _EACH_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as it is now. A topic that was deleted and recreated has another id."""
+    """A topic's current state. A topic that was deleted and recreated has another id."""
 
     id: str
     partitions: int
-    #: Copies of the partition that has the fewest.
+    #: Number of replicas of the partition with the fewest.
     copies: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """The first offset a partition still has, and the one its next record will get."""
+    """Log start offset and log end offset of a partition."""
 
     begin: int
     end: int
 
 
 def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
-    """Connection settings as librdkafka takes them."""
+    """Return the connection settings for librdkafka."""
     options: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": security_protocol(kafka),
         "socket.timeout.ms": round(kafka.request_timeout_s * 1000),
         "reconnect.backoff.max.ms": 1000,
-        # Its own 5 minutes is long while a broker that was cut off from its peers still claims to
-        # lead.
+        # Its default of 5 minutes is too long while an isolated broker still claims to lead.
         "topic.metadata.refresh.interval.ms": 10_000,
-        # It logs every reconnection to standard error by itself; ours are in the metrics.
+        # It would log every reconnection to standard error; ours are in the metrics.
         "log_level": 0,
         "log.connection.close": False,
     }
@@ -118,7 +116,7 @@ def librdkafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def aiokafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
-    """The same as aiokafka takes them."""
+    """Return the connection settings for aiokafka."""
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap,
         "request_timeout_ms": round(kafka.request_timeout_s * 1000),
@@ -135,13 +133,13 @@ def aiokafka_settings(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def security_protocol(kafka: KafkaSettings) -> str:
-    """What Kafka calls the way a connection is secured."""
+    """Return Kafka's name of the connection's security protocol."""
     sasl = "SASL_" if kafka.sasl_mechanism != "none" else ""
     return sasl + ("SSL" if kafka.tls else "PLAINTEXT")
 
 
 def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext | None:
-    """TLS context for clients other than librdkafka: CA file and optional client certificate."""
+    """Make the TLS context for clients other than librdkafka."""
     if not kafka.tls:
         return None
     context = ssl.create_default_context(cafile=kafka.tls_ca_file)
@@ -152,9 +150,9 @@ def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext | None:
 
 
 def producer_settings(kafka: KafkaSettings) -> dict[str, Any]:
-    """The same for a producer whose every acknowledged record is in the log, once.
+    """Return librdkafka's settings for a producer that appends each acknowledged record once.
 
-    One request in flight, because idempotence alone does not keep that promise with several: see
+    One request in flight, because with several, idempotence alone does not ensure that: see
     docs/decisions/0063-one-request-in-flight.md.
     """
     return librdkafka_settings(kafka) | {
@@ -165,40 +163,40 @@ def producer_settings(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def append_time_ms(message: Message) -> int | None:
-    """When a broker appended a message that it acknowledged, if it said so."""
+    """Return the append time of an acknowledged message, if the broker reported it."""
     kind, append_ms = message.timestamp()
     return append_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None
 
 
 def discard_producer(producer: Producer) -> None:
-    """Drop what a producer has not sent, without waiting for a broker that may be gone."""
+    """Discard a producer's unsent messages, without waiting for a broker that may be down."""
     with contextlib.suppress(KafkaException, SystemError):
         producer.purge(in_queue=True, in_flight=True, blocking=False)
         producer.poll(0)
 
 
 class KafkaInspector:
-    """Asks about topics and partitions. One for each process."""
+    """Queries topics and partitions. A process has one."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = librdkafka_settings(settings)
         self._timeout_s = settings.request_timeout_s
-        self._asking_all = asyncio.Lock()
-        #: By topic: when every broker was asked last, on the monotonic clock, and the answer.
-        self._furthest: dict[str, tuple[float, dict[int, int]]] = {}
+        self._querying_all = asyncio.Lock()
+        #: By topic: monotonic time of the last query to every broker, and the result.
+        self._max_ends: dict[str, tuple[float, dict[int, int]]] = {}
         self._renew()
 
     def _renew(self) -> None:
-        """Forget what the client believes of the cluster.
+        """Replace the clients, and with them their cached metadata.
 
-        After a failure librdkafka continues to ask the leader that it knew, with the old epoch,
-        even when that broker is gone and another leads; a new client looks the leader up.
+        After a failure librdkafka continues to query the former leader, with the old leader epoch,
+        even when that broker is down and another leads; a new client looks the leader up.
         """
         self._admin = AdminClient({**self._settings})
         self._readers: dict[Isolation, Consumer] = {}
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicDescription | None]:
-        """Each topic's id, partitions and copies, or None where there is no such topic."""
+        """Return each topic's id, partitions and replicas, or None if it does not exist."""
         futures = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=self._timeout_s
         )
@@ -216,7 +214,7 @@ class KafkaInspector:
         return descriptions
 
     async def leaders(self, topic: str) -> dict[int, int]:
-        """Every broker that leads a partition of a topic, and one partition that it leads."""
+        """Return every broker that leads a partition of a topic, with one such partition."""
         partitions = (await self._metadata(topic)).topics[topic].partitions
         return {
             about.leader: number
@@ -230,56 +228,56 @@ class KafkaInspector:
         )
 
     async def bounds(self, topic: str, partition: int) -> LogBounds:
-        """Where the log of a partition begins and ends now."""
+        """Return the current start and end offsets of a partition."""
         begin = await self._offsets(topic, [partition], _EARLIEST)
         return LogBounds(begin[partition], (await self.ends(topic, [partition]))[partition])
 
     async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """Where the logs of several partitions end now, in one question."""
+        """Return the current end offsets of several partitions, with one request."""
         return await self._offsets(topic, partitions, _LATEST)
 
     async def last_stable_offset(self, topic: str, partition: int) -> int:
-        """Where a reader of committed records stops now: before the first open transaction."""
+        """Return the last stable offset, at which readers of committed records stop now."""
         ends = await self._offsets(topic, [partition], _LATEST, "read_committed")
         return ends[partition]
 
     async def max_end_offset(self, topic: str, partition: int) -> int:
-        """The highest end of a partition that any broker reports, each asked by its own client.
+        """Return the highest end offset that any broker reports, each queried separately.
 
-        For callers that would otherwise refuse or stop something because an end is too low. It is
-        right as long as one broker can be reached that knows the leader. Slow; callers that ask at
-        the same time share an answer.
+        For callers that would otherwise refuse or halt something because an end is too low. It is
+        right as long as one reachable broker knows the leader. Slow; concurrent callers share a
+        result.
         """
-        asked_at = time.monotonic()
-        async with self._asking_all:
-            at, ends = self._furthest.get(topic, (0.0, {}))
-            if at <= asked_at or partition not in ends:
+        requested_at = time.monotonic()
+        async with self._querying_all:
+            at, ends = self._max_ends.get(topic, (0.0, {}))
+            if at <= requested_at or partition not in ends:
                 at = time.monotonic()
-                ends = await self._ask_all(topic)
-                self._furthest[topic] = at, ends
+                ends = await self._query_all(topic)
+                self._max_ends[topic] = at, ends
             return ends[partition]
 
-    async def _ask_all(self, topic: str) -> dict[int, int]:
-        about = await self._metadata(topic)
-        partitions = list(about.topics[topic].partitions)
-        answers = await asyncio.gather(
+    async def _query_all(self, topic: str) -> dict[int, int]:
+        metadata = await self._metadata(topic)
+        partitions = list(metadata.topics[topic].partitions)
+        results = await asyncio.gather(
             *(
                 asyncio.to_thread(self._ends_by, f"{broker.host}", broker.port, topic, partitions)
-                for broker in about.brokers.values()
+                for broker in metadata.brokers.values()
             ),
             return_exceptions=True,
         )
-        known = [answer for answer in answers if isinstance(answer, dict)]
-        if not known or not partitions:
-            raise StoreUnavailable("no broker said where a partition ends")
-        # One that knew more than our own client: that client asks the wrong broker.
+        ends = [result for result in results if isinstance(result, dict)]
+        if not ends or not partitions:
+            raise StoreUnavailable("no broker reported the end of a partition")
+        # A broker may know more than our client, which then uses the wrong one.
         self._renew()
-        return {p: max(answer[p] for answer in known) for p in partitions}
+        return {p: max(result[p] for result in ends) for p in partitions}
 
     def _ends_by(
         self, host: str, port: int, topic: str, partitions: Sequence[int]
     ) -> dict[int, int]:
-        """The answers of those brokers that this broker takes for the leaders."""
+        """Return the end offsets reported by the brokers that this broker takes for the leaders."""
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reader = _offset_reader({**self._settings, "bootstrap.servers": named})
         limit_s = min(_EACH_S, self._timeout_s)
@@ -296,7 +294,7 @@ class KafkaInspector:
         isolation: Isolation = "read_uncommitted",
         least: int = 0,
     ) -> dict[int, int]:
-        """By partition the first offset appended at or after a time."""
+        """Return per partition the first offset appended at or after a time."""
         reader = self._reader(isolation)
         asked = asyncio.to_thread(
             _ask_offsets, reader, topic, partitions, time_ms, self._timeout_s, least
@@ -309,18 +307,18 @@ class KafkaInspector:
         return self._readers[isolation]
 
     async def next_record(self, topic: str, partition: int, offset: int) -> int:
-        """The offset of the first record at or after `offset`; the log's end if there is none."""
+        """Return the offset of the first record from `offset` on; the log's end if none."""
         asked = asyncio.to_thread(self._poll_once, topic, partition, offset)
         return (await self._answer(asked))[0]
 
     async def append_ms(self, topic: str, partition: int, offset: int) -> int | None:
-        """When the record at `offset` was appended; None when there is none (any more)."""
+        """Return the append time of the record at `offset`; None if there is none (any more)."""
         asked = asyncio.to_thread(self._poll_once, topic, partition, offset)
         first, append_ms = await self._answer(asked)
         return append_ms if first == offset else None
 
     def _poll_once(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        """Offset and append time of the first record from `offset` on; if none, the end and 0."""
+        """Fetch offset and append time of the first record from `offset` on; else the end and 0."""
         reader = Consumer(
             {
                 **self._settings,
@@ -354,8 +352,7 @@ class KafkaInspector:
             code = error.args[0].code() if error.args else None
             if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                 raise _NoSuchTopic(
-                    "Kafka does not have a topic that was asked for; `blendstream doctor` names "
-                    "those that are missing"
+                    "a topic does not exist in Kafka; `blendstream doctor` names the missing ones"
                 ) from error
             self._renew()
             name = error.args[0].name() if error.args else "unknown"
@@ -403,13 +400,13 @@ def _ask_offsets(
             answers = _offsets_for_time(reader, topic, partitions, time_ms, left_s)
             break
         except KafkaException as error:
-            # A new leader may not know yet that it leads; librdkafka looks for it in between.
-            if error.args[0].code() not in _LEADER_MOVED or left_s < _LOOK_AGAIN_S:
+            # A new leader may not know yet that it leads; librdkafka looks it up in between.
+            if error.args[0].code() not in _LEADER_MOVED or left_s < _RETRY_S:
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_RETRY_S)
     if any(answer.offset < least for answer in answers):
-        # A broker that is just coming back: librdkafka raises nothing, and answers -1001.
-        # Taken for the log's end, it would make everything in the log read already.
+        # A broker that is recovering: librdkafka raises nothing, and returns -1001. As the log's
+        # end, that would mean that everything in the log was read.
         raise StoreUnavailable("Kafka did not return an offset")
     return {answer.partition: answer.offset for answer in answers}
 
@@ -417,7 +414,7 @@ def _ask_offsets(
 def _offsets_for_time(
     reader: Consumer, topic: str, partitions: Sequence[int], time_ms: int, timeout_s: float
 ) -> list[TopicPartition]:
-    """All partitions' answers, or the first error: of the question or of a partition."""
+    """Return all partitions' offsets, or raise the first error of the request or a partition."""
     wanted = [TopicPartition(topic, partition, time_ms) for partition in partitions]
     answers = reader.offsets_for_times(wanted, timeout=timeout_s)
     for answer in answers:
@@ -427,4 +424,4 @@ def _offsets_for_time(
 
 
 class _NoSuchTopic(StoreUnavailable):
-    """The topic is not there (yet)."""
+    """The topic does not exist (yet)."""

@@ -1,13 +1,12 @@
-"""The topics, in the order data flows, and the settings that each must have.
+"""The topics, in the order of the data flow, and the configuration that each must have.
 
     optin_records ─┐                       ┌─▶ head_lists
                    ├─▶ (counts) ─▶ releases ┼─▶ estimates
     client_reports ┘                       └─▶ click_graphs     dead_letters ◀── refused entries
 
-`ensure_topics` creates what is missing and checks what exists; `check_topics` only checks. A topic
-with another number of partitions would send one contributor's entries to two places, a compacted
-one would lose records, and one with the senders' timestamps would let a sender decide whether it
-was late.
+`ensure_topics` creates missing topics and checks the others; `check_topics` only checks. A topic
+with another number of partitions would split one contributor's entries over two, a compacted one
+would lose records, and with the senders' timestamps a sender could decide whether it was late.
 """
 
 from __future__ import annotations
@@ -39,28 +38,28 @@ __all__ = [
 ]
 
 FOR_EVER = "-1"
-#: Clocks are compared with at least this many brokers, if there are as many.
+#: Number of brokers with which clocks are compared, if there are as many.
 CLOCK_PARTITIONS = 6
 CLOCK_KEPT_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic's name, its partitions, and the settings that must hold."""
+    """A topic's name, its partitions, and its required configuration."""
 
     name: str
     partitions: int
     config: Mapping[str, str]
-    #: Only the two counted topics have a version. In another version offsets start again.
+    #: Only the two counted topics have a version. Offsets of another version start at 0.
     version: int = 1
-    #: Any number of partitions will do; `partitions` is for making the topic.
+    #: True: any number of partitions is accepted; `partitions` is for creating the topic.
     any_partitions: bool = False
-    #: More settings for making it; a topic that lacks them will do.
+    #: Further configuration for creating it, which is not required.
     made_with: Mapping[str, str] = field(default_factory=dict)
 
 
 class Topics:
-    """Every topic of one installation, by stem."""
+    """All topics of one installation."""
 
     def __init__(self, all_settings: Settings) -> None:
         settings = all_settings.topics
@@ -93,9 +92,9 @@ class Topics:
         self.estimates = Topic(f"{prefix}.estimates", 1, compacted)
         self.click_graphs = Topic(f"{prefix}.click-graphs", 1, compacted)
         self.dead_letters = Topic(f"{prefix}.dead-letters", 1, letters)
-        # Gateways and jobs send a byte now and then to learn the brokers' time; it is never read.
+        # Gateways and jobs send a byte regularly to learn the brokers' time; nobody reads it.
         # Several partitions, because jobs compare with every broker that leads one. Kafka deletes
-        # closed segments alone, so retention without `segment.ms` would keep a week of it.
+        # closed segments only, so retention without `segment.ms` would keep a week of it.
         told = letters | {"message.timestamp.type": "LogAppendTime"}
         brief = dict.fromkeys(("retention.ms", "segment.ms"), str(CLOCK_KEPT_MS))
         self.clock = Topic(
@@ -103,14 +102,15 @@ class Topics:
         )
 
     def name(self, stem: InputStream, version: int) -> str:
-        """The name of a stem's topic in a version of the topics."""
+        """Return the name of an input stream's topic in a version of the topics."""
         return f"{self._prefix}.{stem.value.replace('_', '-')}.v{version}"
 
     def of(self, stem: InputStream) -> Topic:
-        """The topic that a stem's entries arrive in."""
+        """Return the topic of an input stream."""
         return self.optin_records if stem is InputStream.OPTIN_RECORDS else self.client_reports
 
     def all(self) -> tuple[Topic, ...]:
+        """Return all topics."""
         return (
             self.optin_records,
             self.client_reports,
@@ -124,7 +124,7 @@ class Topics:
 
 
 async def ensure_topics(settings: Settings, log: KafkaInspector) -> Topics:
-    """Create the topics that are missing, check the others, and report all problems at once."""
+    """Create missing topics and check the others; raise `TopicMismatch` with all problems."""
     topics = Topics(settings)
     admin = AdminClient(librdkafka_settings(settings.kafka))
     timeout_s = settings.kafka.request_timeout_s
@@ -141,12 +141,12 @@ async def ensure_topics(settings: Settings, log: KafkaInspector) -> Topics:
 
 
 async def check_topics(settings: Settings, log: KafkaInspector) -> Topics:
-    """Refuse wrong topics, and a service that was never started; creates and changes nothing.
+    """Raise `TopicMismatch` for wrong topics or a missing release log; change nothing.
 
-    Topics other than the release log may be missing: that may be what an operator looks into.
+    Topics other than the release log may be missing: an operator may be investigating that.
     """
     topics = Topics(settings)
-    missing, problems = await _looked_at(settings, log)
+    missing, problems = await _inspect(settings, log)
     if topics.releases.name in missing:
         raise TopicMismatch(
             f"there must be a release log, but topic {topics.releases.name} does not exist; "
@@ -158,30 +158,30 @@ async def check_topics(settings: Settings, log: KafkaInspector) -> Topics:
 
 
 async def topic_problems(settings: Settings, log: KafkaInspector) -> list[str]:
-    """What is wrong with the topics, one sentence each; creates and changes nothing."""
-    missing, problems = await _looked_at(settings, log)
+    """Describe what is wrong with the topics, one sentence each; change nothing."""
+    missing, problems = await _inspect(settings, log)
     if missing:
         problems.append(
-            f"{len(missing)} topics are not there yet ({', '.join(missing)}); the first worker, "
+            f"{len(missing)} topics do not exist yet ({', '.join(missing)}); the first worker, "
             "gateway or jobs process to start creates them"
         )
     return problems
 
 
 async def copies_of_topics(settings: Settings, log: KafkaInspector) -> dict[str, int]:
-    """How many copies each existing topic has."""
+    """Return the number of replicas of each existing topic."""
     described = await log.describe([topic.name for topic in Topics(settings).all()])
     return {name: topic.copies for name, topic in described.items() if topic is not None}
 
 
-async def _looked_at(settings: Settings, log: KafkaInspector) -> tuple[list[str], list[str]]:
-    """Which topics are missing, and what is wrong with the others."""
+async def _inspect(settings: Settings, log: KafkaInspector) -> tuple[list[str], list[str]]:
+    """Return the missing topics, and what is wrong with the others."""
     topics = Topics(settings).all()
     descriptions = await log.describe([topic.name for topic in topics])
-    there = [topic for topic in topics if descriptions[topic.name] is not None]
+    existing = [topic for topic in topics if descriptions[topic.name] is not None]
     admin = AdminClient(librdkafka_settings(settings.kafka))
-    problems = await _problems(admin, there, descriptions, settings.kafka.request_timeout_s)
-    return [topic.name for topic in topics if topic not in there], problems
+    problems = await _problems(admin, existing, descriptions, settings.kafka.request_timeout_s)
+    return [topic.name for topic in topics if topic not in existing], problems
 
 
 async def _problems(
@@ -194,7 +194,7 @@ async def _problems(
     configs = await _configs(admin, [topic.name for topic in topics], timeout_s)
     for topic in topics:
         description = descriptions[topic.name]
-        assert description is not None, "only topics that are there are looked at"
+        assert description is not None, "callers pass existing topics only"
         if description.partitions != topic.partitions and not topic.any_partitions:
             problems.append(
                 f"topic {topic.name} must have {topic.partitions} partitions, found "
@@ -223,7 +223,7 @@ async def _create(
         try:
             await asyncio.wrap_future(future)
         except KafkaException as error:
-            # Another process may have created it at the same moment; it is checked like any other.
+            # Another process may have created it concurrently; it is then checked as any other.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise TopicMismatch(
                     f"topic {name} could not be created: {error.args[0].str()}; create it by "
@@ -234,24 +234,24 @@ async def _create(
 async def _described(
     log: KafkaInspector, topics: Topics, timeout_s: float
 ) -> dict[str, TopicDescription | None]:
-    """What was created shows in every broker's metadata a moment later."""
+    """Wait until the new topics appear in the metadata, and return all descriptions."""
     names = [topic.name for topic in topics.all()]
     for _ in range(max(1, round(timeout_s * 10))):
         descriptions = await log.describe(names)
         if None not in descriptions.values():
             return descriptions
         await asyncio.sleep(0.1)
-    raise StoreUnavailable("Kafka does not show the topics it has just created; try again")
+    raise StoreUnavailable("Kafka does not show the topics it has just created; retry")
 
 
 async def _wait_for_leaders(
     log: KafkaInspector, created: Sequence[Topic], timeout_s: float
 ) -> None:
-    """Wait until the leaders of new topics take writes.
+    """Wait until the leaders of new topics accept writes.
 
-    A topic is shown a moment before that, and a write sent in between fills a first start's log
-    with warnings. Who says where a partition ends takes writes too; a broker of several may not
-    have heard of a new topic yet, and is asked again.
+    A topic appears in the metadata shortly before that, and writes in between fill a first start's
+    log with warnings. A leader that reports an end offset accepts writes too; the request is
+    retried while a broker does not know the new topic yet.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -268,10 +268,7 @@ async def _wait_for_leaders(
 async def _configs(
     admin: AdminClient, names: Sequence[str], timeout_s: float
 ) -> dict[str, dict[str, str]]:
-    """The configuration of topics that are there.
-
-    A broker that has not heard of a new topic yet says that it does not know it: it is asked again.
-    """
+    """Read the configuration of existing topics; retry while a broker does not know a new one."""
     if not names:
         return {}
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]

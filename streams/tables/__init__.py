@@ -1,4 +1,4 @@
-"""What rests in Redis: the windowed counts, with their keys and scripts."""
+"""Windowed counts in Redis, with their keys and scripts."""
 
 __all__ = [
     "batch_verdict",

@@ -1,11 +1,11 @@
-"""The table of client reports: how many answers of an epoch named each cell of its head list.
+"""The table of client reports: the number of answers per epoch and cell of its head list.
 
-    blender:{topic/7}:41:cells           string  one big-endian 64-bit count for each cell
+    blender:{topic/7}:41:cells           string  one big-endian 64-bit count per cell
 
-and the keys that both tables have (`count_table`): a fingerprint for each device that reported.
+and the keys that both tables have (`count_table`), with a fingerprint per device that reported.
 
 Window: the reports on one head list. Counted from its publication until the reports are sealed;
-removed when the epoch's estimates are committed. Memory: 8 bytes a cell and 8 a device.
+removed when the epoch's estimates are committed. Memory: 8 bytes per cell and 8 per device.
 
 Scripts: those of `count_table`; `count_batch.lua` adds to the cells.
 """
@@ -28,7 +28,7 @@ _CELLS = "cells"
 
 
 class ClientReportTable(CountTable):
-    """Reports by cell."""
+    """Counts of reports by cell."""
 
     _single = (_CELLS,)
 
@@ -48,7 +48,7 @@ class ClientReportTable(CountTable):
     async def cell_counts(
         self, epoch: int, partitions: Sequence[int], cells: int
     ) -> NDArray[np.int64]:
-        """Reports of an epoch by cell, over all partitions."""
+        """Add up an epoch's reports by cell, over all partitions."""
         counts = np.zeros(cells, dtype=np.int64)
         for partition in partitions:
             data = await answered(self._client.get(self.key(partition, epoch, _CELLS)))

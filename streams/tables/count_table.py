@@ -1,30 +1,30 @@
-"""Windowed counts in Redis: every batch of a partition is added once, whole, or not at all.
+"""Windowed counts in Redis: adds each batch of a partition exactly once, completely or not at all.
 
-What the table of opt-in records (`optin_records`) and that of reports (`client_reports`) have in
-common. Redis stores the counts; they can be rebuilt from Kafka. Each partition's keys share a hash
-tag, topic and partition, so that one script may touch them all on a cluster too
-(docs/decisions/0064-windowed-counts-without-fausts-table.md says why these are not Faust's tables):
+The base class of the tables of opt-in records (`optin_records`) and of reports (`client_reports`).
+Redis stores the counts; they can be rebuilt from Kafka. Each partition's keys share a hash tag of
+topic and partition, so that one script may access all of them on a cluster too
+(docs/decisions/0064-windowed-counts-without-fausts-table.md: why these are not Faust's tables):
 
     blender:{topic/7}:state              hash    offset, topic_id, released_through (and applying)
     blender:{topic/7}:totals             hash    received, counted, refused:<reason>, of all time;
                                                  none: of the counted, those without a record
     blender:{topic/7}:late               hash    entries of released epochs: received, and no more
-    blender:{topic/7}:41:totals          hash    the same for epoch 41, chunks, incomplete
-    blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB a string
-    blender:{topic/7}:token:<name>       string  a mark of a job: see `put_token`
-    blender:{topic/7}:unknown:totals     hash    entries that belong to no epoch that is known
+    blender:{topic/7}:41:totals          hash    these totals for epoch 41, chunks, incomplete
+    blender:{topic/7}:41:seen:0, :1, …   string  fingerprints, 8 bytes each, up to 16 MiB per string
+    blender:{topic/7}:token:<name>       string  a random token of a job: see `put_token`
+    blender:{topic/7}:unknown:totals     hash    entries that belong to no known epoch
 
-Window: an epoch. No key that holds counts has a time to live. `release_epoch` removes all keys of
-an epoch at once, when its release is committed; state, totals, late and unknown hold numbers only
-and stay. Of the tokens, a reader's is removed after the reading, or expires after an hour where a
-crash left it; the keeper's and a rebuild's stay. Memory: 8 bytes a contributor (a slot, and a
-record where users may send several), and what Redis reserves beyond a string's end: at most as much
-again below 1 MiB, 1 MiB above it.
+Window: an epoch. No key with counts has a time to live. `release_epoch` removes all keys of an
+epoch when its release is committed; state, totals, late and unknown contain numbers only and stay.
+A reader removes its token after the read, and it expires after an hour where a crash left it; the
+tokens of the keeper and of a rebuild stay. Memory: 8 bytes per contributor (per slot and per record
+where users may send several), and the space that Redis reserves beyond a string's end: at most the
+string's size below 1 MiB, and 1 MiB above it.
 
 Scripts: `open_partition.lua`, `count_batch.lua`, `close_epochs.lua`, `forget_partition.lua`.
 
-Promises: a batch is added only to the state it was judged against (same offset, same topic id);
-a script that fails half-way leaves `applying` set, and nothing is added after that.
+Promises: a batch is added only to the state against which it was validated (same offset, same topic
+id); a script that fails half-way leaves `applying` set, and no batch is added after that.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ __all__ = [
     "StoredState",
 ]
 
-#: A Redis string holds 512 MB; smaller chunks are read, and removed, without blocking Redis.
+#: A Redis string may have 512 MB; reading and removing smaller chunks does not block Redis.
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-#: Entries of one script. With fewer, a script's fixed cost weighs more; more would block Redis for
-#: longer than the 3 ms that these take.
+#: Maximum entries per script. If lower, a script's fixed cost weighs more; if higher, a script
+#: blocks Redis for longer than the 3 ms that these take.
 MAX_ENTRIES_PER_SCRIPT: Final = 131_072
 _REBUILT: Final = "rebuilt"
 _SEEN: Final = "seen"
@@ -74,7 +74,7 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a series of strings ends: the number of the last one, and its length."""
+    """End of a series of strings: the number of the last one, and its length."""
 
     chunk: int = 0
     size: int = 0
@@ -82,7 +82,7 @@ class _End:
 
 @dataclass(slots=True)
 class SeenContributors:
-    """The contributors of one partition and epoch, and where its strings end, by name."""
+    """The contributors of one partition and epoch, and the ends of its strings, by name."""
 
     table: FingerprintTable = field(default_factory=FingerprintTable)
     ends: dict[str, _End] = field(default_factory=dict)
@@ -105,14 +105,14 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Redis has another offset or topic id: read the partition's state again."""
+    """Redis has another offset or topic id: the caller must read the partition's state again."""
 
     offset: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """An epoch of the batch was released meanwhile: read the release log and judge again."""
+    """An epoch of the batch was released: read the release log and validate the batch again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ Outcome = Applied | Stale | Closed | HalfApplied
 class CountTable:
     """The counts of one topic."""
 
-    #: The series of strings that an epoch has besides its fingerprints, by name.
+    #: Names of an epoch's series of strings, except the fingerprints.
     _series: ClassVar[tuple[str, ...]] = ()
-    #: The names of an epoch's other keys, besides its totals.
+    #: Names of an epoch's other keys, except its totals.
     _single: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, client: Client, topic: str, *, prefix: str = "blender") -> None:
@@ -143,10 +143,11 @@ class CountTable:
         self._forget = Script("forget_partition.lua")
 
     async def close(self) -> None:
+        """Close the connections to Redis."""
         await self._client.aclose()
 
     def key(self, partition: int, *parts: object) -> str:
-        """A key of a partition, as drawn at the top of this module and of each table's."""
+        """Return a key of a partition, as listed at the top of this module and of each table's."""
         tail = ":".join(str(part) for part in parts)
         return f"{self._prefix}:{{{self._topic}/{partition}}}:{tail}"
 
@@ -155,12 +156,12 @@ class CountTable:
         return self.key(partition, epoch, name, *([chunk] if numbered else []))
 
     async def _chunk_keys(self, partition: int, epoch: int) -> dict[str, list[str]]:
-        """The keys of an epoch's strings that come in series, by name."""
+        """Return the keys of an epoch's series of strings, by name."""
         names = [_SEEN, *self._series]
         fields = [_chunks_field(name) for name in names]
         chunks = await answered(self._client.hmget(self.key(partition, epoch, "totals"), fields))
-        # A share's first key also if nothing is there: in 0.1.0 it was a hash of records, which is
-        # then refused for its type and never passed over.
+        # Always a subgroup's first key: in 0.1.0 it was a hash of records, which a read then
+        # refuses for its type instead of skipping it.
         least = [0, *(1 for _ in self._series)]
         return {
             name: [self._chunk_key(partition, epoch, name, n) for n in range(max(few, int(m or 0)))]
@@ -170,6 +171,7 @@ class CountTable:
     # --- resuming a partition -------------------------------------------------------------------
 
     async def stored_state(self, partition: int) -> StoredState:
+        """Read a partition's state."""
         fields = await answered(
             self._client.hmget(
                 self.key(partition, "state"), ["offset", "topic_id", "released_through", "applying"]
@@ -194,7 +196,7 @@ class CountTable:
         lost: int,
         unreleased: Iterable[int],
     ) -> bool:
-        """Store where counting resumes; False when the state is no longer the one `read`."""
+        """Store the offset to resume at; return False if the state is no longer the one `read`."""
         opening = {
             "read_offset": "" if read.offset is None else str(read.offset),
             "read_topic_id": read.topic_id or "",
@@ -209,7 +211,7 @@ class CountTable:
         return text_of(answer[0]) == "opened"
 
     async def load_seen(self, partition: int, epoch: int) -> SeenContributors:
-        """An epoch's fingerprints, and where its strings end.
+        """Load an epoch's fingerprints, and the ends of its strings.
 
         Read the offset first: a later write then shows as stale.
         """
@@ -260,7 +262,7 @@ class CountTable:
     def _batch(
         self, state: PartitionState, verdict: BatchVerdict, next_offset: int
     ) -> tuple[list[str], list[Any], list[tuple[SeenContributors, str, _End]]]:
-        """The script's keys and arguments, and where strings end if it is applied."""
+        """Make the script's keys and arguments, and the ends of strings after it."""
         partition = state.partition
         keys = [self.key(partition, part) for part in ("state", "totals", "late")]
 
@@ -292,7 +294,7 @@ class CountTable:
             fields = _fields(tally)
             _add(totals, fields)
             name = "unknown" if epoch is None else epoch
-            fields |= {f"users:{share}": n for share, n in tally.users.items() if n}
+            fields |= {f"users:{subgroup}": n for subgroup, n in tally.users.items() if n}
             packed: dict[str, Any] = {
                 "totals": number(self.key(partition, name, "totals")),
                 "fields": fields,
@@ -322,20 +324,19 @@ class CountTable:
         return keys, [batch, *blobs], advance
 
     def _strings(self, tally: Tally) -> dict[str, bytes]:
-        """What is appended to each of `_series`."""
+        """Return the bytes to append to each of `_series`."""
         return {}
 
     def _values(
         self, tally: Tally, key: Callable[[str], str], number: Callable[[str], int]
     ) -> dict[str, Any]:
-        """The script's arguments for `_single`; `number` adds one of the epoch's keys to its own
-        and returns the place."""
+        """Return the script's arguments for `_single`; `number` adds a key, returns its index."""
         return {}
 
-    # --- what jobs, metrics and operators read --------------------------------------------------
+    # --- for jobs, metrics and operators --------------------------------------------------------
 
     async def totals(self, partition: int, epoch: int | str | None = None) -> dict[str, int]:
-        """Received, counted and refused: of all time, of one epoch, or `"unknown"` or `"late"`."""
+        """Read the totals: of all time, of one epoch, or `"unknown"` or `"late"`."""
         parts: tuple[object, ...] = (epoch, "totals")
         if epoch is None:
             parts = ("totals",)
@@ -345,47 +346,47 @@ class CountTable:
         return {text_of(name): int(n) for name, n in totals.items()}
 
     async def put_token(self, partition: int, name: str, token: str, seconds: int | None) -> None:
-        """Store a token beside a partition's counts: as long as it exists, no count is lost.
+        """Store a token with a partition's counts: as long as it exists, no earlier count is lost.
 
-        Redis loses its newest writes first, so everything written before a token that still exists
-        exists too.
+        Redis loses its newest writes first, so if a token still exists, so does everything written
+        before it.
         """
         key = self.key(partition, "token", name)
         await answered(self._client.set(key, token, ex=seconds))
 
     async def drop_token(self, partition: int, name: str) -> None:
-        """Remove a token that has served."""
+        """Remove a token that is no longer needed."""
         await answered(self._client.delete(self.key(partition, "token", name)))
 
     async def token(self, partition: int, name: str) -> str | None:
-        """The token that `put_token` stored, if Redis still has it."""
+        """Read the token that `put_token` stored; `None` if Redis lost it."""
         token = await answered(self._client.get(self.key(partition, "token", name)))
         return None if token is None else text_of(token)
 
     async def close_epochs(self, partition: int, through: int) -> None:
-        """Let no batch add to this epoch or to earlier ones any more."""
+        """Prevent further batches from adding to this epoch or earlier ones."""
         await self._close.run(self._client, [self.key(partition, "state")], through)
 
     async def release_epoch(self, partition: int, epoch: int) -> None:
-        """Let no batch add to this epoch or to earlier ones any more, then remove the epoch's keys.
+        """Prevent further batches from adding to this epoch or earlier ones, then delete its keys.
 
-        Safe to repeat, and repeated at every start: a Redis that lost its newest writes has the
-        keys again.
+        Idempotent. The keeper repeats it at every start: a Redis that lost its newest writes has
+        the keys again.
         """
         await self.close_epochs(partition, epoch)
         for key in await self._epoch_keys(partition, epoch):
             await answered(self._client.unlink(key))
 
     async def _epoch_keys(self, partition: int, epoch: int) -> list[str]:
-        """All keys of an epoch; totals last: they say how many strings there are."""
+        """Return all keys of an epoch; the totals last: they contain the numbers of strings."""
         series = (await self._chunk_keys(partition, epoch)).values()
         keys = [key for keys in series for key in keys]
         return [*keys, *(self.key(partition, epoch, name) for name in (*self._single, "totals"))]
 
     async def forget_partition(self, partition: int, epochs: Iterable[int]) -> bool:
-        """Remove counts and offset at once; workers then count the partition again from the log.
+        """Remove counts and offset in one step, so that workers recount the partition from Kafka.
 
-        False when something was counted meanwhile: call again.
+        Return False if a batch was counted concurrently: call again.
         """
         state = await self.stored_state(partition)
         names: list[tuple[object, ...]] = [("state",), ("token", _REBUILT)]
@@ -397,12 +398,12 @@ class CountTable:
         return bool(await self._forget.run(self._client, keys, offset, secrets.token_hex(8)))
 
     async def rebuilt(self, partition: int) -> str | None:
-        """A token that changes whenever `forget_partition` succeeds."""
+        """Read the token that changes whenever `forget_partition` succeeds."""
         return await self.token(partition, _REBUILT)
 
 
 def _chunks_field(name: str) -> str:
-    """The field of an epoch's totals that says how many strings a series has."""
+    """Return the field of an epoch's totals with the number of a series' strings."""
     return "chunks" if name == _SEEN else f"chunks:{name}"
 
 

@@ -1,14 +1,14 @@
-"""Who was counted already: 64-bit fingerprints, hashed and looked up at numpy speed.
+"""64-bit fingerprints of counted contributors, hashed and looked up at numpy speed.
 
-`siphash` is SipHash-2-4 (Aumasson and Bernstein, 2012) over rows of 64-bit words, all rows at
-once. `FingerprintTable` is a set of such hashes with open addressing: one partition, one epoch.
+`siphash` is SipHash-2-4 (Aumasson and Bernstein, 2012), vectorised over rows of 64-bit words.
+`FingerprintTable` is a set of such hashes with open addressing, for one partition and epoch.
 
 Promises: of several equal fingerprints the first in log order is the new one, however the log is
-cut into batches, so that a replay decides as the first pass did.
+divided into batches, so that a replay decides as the first pass did.
 Assumes: fingerprints are keyed hashes, uniform to anyone without the key: no one can choose
-contributors that collide. A contributor is mistaken for another with probability n/2⁶⁴ among n; at
+contributors that collide. A contributor collides with another with probability n/2⁶⁴ among n; at
 100 million contributors in one partition and epoch, any collision has a probability of 3 in 10 000.
-Costs: 8 bytes a contributor in Redis, 16 to 32 in the worker.
+Costs: 8 bytes per contributor in Redis, 16 to 32 in the worker.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["FingerprintTable", "siphash"]
 
 Words = NDArray[np.uint64]
 
-#: Rows hashed at a time: the working set stays in a core's cache, the loop's cost is shared out.
+#: Rows per block: the working set stays in a core's cache, and many rows share the loop's cost.
 _BLOCK: Final = 8192
 _MIN_CAPACITY: Final = 1024
-#: Places from which a table's memory matters more than the time to grow it: 2 MiB.
+#: Capacity from which a table's memory matters more than the time to grow it: 2 MiB.
 _LARGE: Final = 1 << 18
 _IV: Final = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 
 
 def siphash(key: bytes, rows: Words) -> Words:
-    """SipHash-2-4 of each row (its words in little-endian order), under a 16-byte key."""
+    """Compute SipHash-2-4 of each row (its words in little-endian order) with a 16-byte key."""
     if len(key) != 16:
         raise ValueError(f"a SipHash key has 16 bytes, got {len(key)}")
     n, words = rows.shape
     k0, k1 = (int(k) for k in np.frombuffer(key, "<u8"))
-    # The last block of SipHash holds the length in its top byte; whole words leave no rest.
+    # SipHash's last block has the length in its top byte; with whole words no bytes remain.
     tail = np.uint64(((8 * words) & 0xFF) << 56)
     out = np.empty(n, dtype=np.uint64)
     for start in range(0, n, _BLOCK):
@@ -84,7 +84,7 @@ def _round(v0: Words, v1: Words, v2: Words, v3: Words, spare: Words) -> None:
 
 
 class FingerprintTable:
-    """A set of fingerprints. Zero marks an empty place, so the fingerprint 0 is kept as 1."""
+    """A set of fingerprints. Zero marks an empty place, so the fingerprint 0 is stored as 1."""
 
     __slots__ = ("_places", "_size")
 
@@ -97,11 +97,11 @@ class FingerprintTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory the table takes."""
+        """Memory of the table in bytes."""
         return self._places.nbytes
 
     def add(self, fingerprints: Words) -> NDArray[np.bool_]:
-        """Add all; True where a fingerprint was new and first among its equals in this call."""
+        """Add all. Return True where a fingerprint was new and the first of its value here."""
         wanted = np.maximum(fingerprints, np.uint64(1))
         at = self._find(wanted)
         new: NDArray[np.bool_] = self._places[at] == 0
@@ -119,11 +119,11 @@ class FingerprintTable:
         return new
 
     def _find(self, wanted: Words) -> Words:
-        """Where each fingerprint is, or the free place where its search ended."""
+        """Find each fingerprint's place, or the free place where its search ends."""
         mask = np.uint64(len(self._places) - 1)
         at = wanted & mask
         there = self._places[at]
-        # Only those whose place has another fingerprint look at the next place.
+        # Only those whose place has another fingerprint probe the next place.
         moving = np.flatnonzero((there != wanted) & (there != 0))
         while len(moving):
             at[moving] = (at[moving] + np.uint64(1)) & mask
@@ -132,8 +132,8 @@ class FingerprintTable:
         return at
 
     def _place(self, fresh: Words, at: Words) -> None:
-        # Several may want the same free place: numpy stores the last one, all look again, and
-        # those that are not stored there move on to the next free place.
+        # Several may probe one free place: numpy stores the last one, and after a check those that
+        # are not stored there continue with the next free place.
         mask = np.uint64(len(self._places) - 1)
         while len(fresh):
             free = self._places[at] == 0
@@ -142,13 +142,13 @@ class FingerprintTable:
             fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
 
     def reserve(self, more: int) -> None:
-        """Make room for so many at once: growing on the way would place all of them twice."""
+        """Make room for this many in one step: growing repeatedly would insert all again."""
         self._make_room(more)
 
     def _make_room(self, more: int) -> bool:
-        """Grow if need be; True when all places have changed."""
-        # At most half full: probes stay short, and the table costs 16 to 32 bytes an entry. While
-        # it is small it grows fourfold, because growing means placing all of them again.
+        """Grow if necessary. Return True if all places have changed."""
+        # At most half full: probes stay short, and the table costs 16 to 32 bytes per entry. While
+        # it is small it grows fourfold, because growing means inserting all of them again.
         needed = 2 * (self._size + more)
         if needed <= len(self._places):
             return False

@@ -2,16 +2,16 @@
 
     query TAB url TAB count LF
 
-Text has no control characters (`agents.worker.entry_checks` refuses them), so TAB and LF divide
-rows. A worker writes one row for each different record of a batch; the same record comes again with
-the next batch and from other partitions. `RecordSums` adds them up at numpy speed: a record becomes
-a Python object only where a caller asks for it.
+Text has no control characters (`agents.worker.entry_checks` refuses them), so TAB and LF separate
+fields and rows. A worker writes one row per distinct record of a batch; other batches and
+partitions may contain the same record. `RecordSums` adds rows up at numpy speed, and makes a Python
+object of a record only when a caller requests it.
 
-Promises: sums by record, in any order and in any strings. 64-bit hashes decide which
-rows are of one record, so any two of n are taken for one with probability n²/2⁶⁵: 3 in a million at
-10 million. The key is random and new for every reading: no sender can choose records that collide.
-Noise protects people all the same, since which records share a sum does not depend on the data.
-Costs: a distinct record takes its row and 32 bytes; while rows are merged, about twice that.
+Promises: sums by record, whatever the order and the strings. 64-bit hashes decide which rows belong
+to one record, so the probability of any collision among n records is n²/2⁶⁵: 3 in a million at 10
+million. The key is random and new for every read: no sender can choose records that collide. A
+collision does not weaken privacy, since which records share a sum does not depend on the data.
+Costs: a distinct record takes its row and 32 bytes; during a merge, about twice that.
 
 Decision: docs/decisions/0126-records-are-appended.md
 """
@@ -36,12 +36,12 @@ from blendstream.streams.tables.fingerprints import Words, siphash
 __all__ = ["PackedRecords", "RecordSums", "pack_rows", "row_counts", "row_texts"]
 
 _TAB, _LF = 9, 10
-#: Rows that wait at least before they are merged. Fewer would sort more often; more take memory.
+#: Minimum number of rows per merge. If lower, rows are sorted more often; higher takes memory.
 _MERGED_AT_ONCE: Final = 1 << 20
 
 
 def pack_rows(counts: Mapping[bytes, int]) -> bytes:
-    """Rows of `query TAB url` → count, by text: their order says nothing about arrival.
+    """Encode `query TAB url` → count as rows, sorted so that their order reveals no arrival times.
 
     >>> pack_rows({b"b\\tu": 1, b"a\\tu": 2})
     b'a\\tu\\t2\\nb\\tu\\t1\\n'
@@ -50,14 +50,14 @@ def pack_rows(counts: Mapping[bytes, int]) -> bytes:
 
 
 def row_texts(rows: bytes) -> Iterator[tuple[bytes, int]]:
-    """Each row's `query TAB url` and count, one after the other."""
+    """Yield each row's `query TAB url` and count."""
     for row in rows.splitlines():
         text, _, count = row.rpartition(b"\t")
         yield text, int(count)
 
 
 def row_counts(rows: bytes) -> IntArray:
-    """The counts of the rows alone."""
+    """Return the counts of the rows."""
     return _Rows.of(rows).counts
 
 
@@ -91,8 +91,8 @@ class _Rows:
 
 
 def _hashes(key: bytes, text: bytes, starts: IntArray, ends: IntArray) -> Words:
-    """A keyed 64-bit hash of each piece of `text`."""
-    # A word of 8 bytes starts at every byte; zeros behind the end, so that the last piece has one.
+    """Hash each piece of `text` to 64 bits, with a key."""
+    # A word of 8 bytes starts at every byte; zeros follow the end, so that the last piece has one.
     words = np.ndarray((len(text) + 1,), "<u8", text + bytes(8), strides=(1,))
     sizes = ends - starts
     lengths = np.maximum((sizes + 7) // 8, 1)
@@ -100,7 +100,7 @@ def _hashes(key: bytes, text: bytes, starts: IntArray, ends: IntArray) -> Words:
     for length in np.unique(lengths).tolist():
         here = np.flatnonzero(lengths == length)
         pieces = words[starts[here, np.newaxis] + 8 * np.arange(length)]
-        # What follows the piece is no part of it. No text holds a zero byte.
+        # Zero the bytes that follow the piece. No text contains a zero byte.
         beyond = (8 * (8 * length - sizes[here])).astype(np.uint64)
         pieces[:, -1] &= np.uint64(2**64 - 1) >> beyond
         found[here] = siphash(key, pieces)
@@ -122,7 +122,7 @@ class PackedRecords:
         return len(self._starts)
 
     def __getitem__(self, number: int) -> Record:
-        """Make one record of its text."""
+        """Decode one record."""
         start = int(self._starts[number])
         chunk = bisect_right(self._bases, start) - 1
         text, at = self._texts[chunk], start - self._bases[chunk]
@@ -130,7 +130,7 @@ class PackedRecords:
         return Record(query.decode(), url.decode())
 
     def places(self, records: Sequence[Record]) -> IntArray:
-        """Where each of these records is; −1 where it is not here."""
+        """Return the index of each of these records; −1 if it is absent."""
         wanted = _hashes_of(self._key, [f"{r.query}\t{r.url}".encode() for r in records])
         at = np.searchsorted(self._hashes, wanted)
         for i in range(len(records)):
@@ -140,7 +140,7 @@ class PackedRecords:
         return at
 
     def sums_by_query(self, queries: Sequence[str], counts: IntArray) -> IntArray:
-        """For each of these queries the sum of `counts`, one for each record, over its records."""
+        """Sum `counts`, which has one count per record, over the records of each query."""
         wanted = _hashes_of(self._key, [query.encode() for query in queries])
         order = np.argsort(wanted)
         sums = np.zeros(len(queries), dtype=np.int64)
@@ -179,7 +179,7 @@ class _Waiting:
 
 
 class RecordSums:
-    """Adds up rows, in so many columns: one for each share of the opt-in users."""
+    """Adds up rows in several columns: one per subgroup of the opt-in users."""
 
     def __init__(self, columns: int) -> None:
         self._key = secrets.token_bytes(16)
@@ -197,12 +197,12 @@ class RecordSums:
         hashes = _hashes(self._key, rows, at.starts, at.ends)
         self._waiting.append(_Waiting(rows, hashes, at.counts.astype(np.uint32), column))
         self._rows_waiting += len(hashes)
-        # As many as there are already: each row is sorted a few times, however many there are.
+        # At least as many as are merged: each row is then sorted only a few times in total.
         if self._rows_waiting > max(_MERGED_AT_ONCE, len(self._hashes)):
             self._merge()
 
     def finish(self) -> tuple[PackedRecords, list[IntArray]]:
-        """The distinct records, and the sums of each column."""
+        """Return the distinct records, and the sums of each column."""
         self._merge()
         return PackedRecords(self._key, self._hashes, self._starts, self._texts), self._sums
 
@@ -211,7 +211,7 @@ class RecordSums:
         self._waiting, self._rows_waiting = [], 0
         hashes = np.concatenate([self._hashes, *(w.hashes for w in waiting)])
         self._hashes = np.empty(0, dtype=np.uint64)
-        # Stable, so that of equal ones the merged row comes first, then the first that arrived.
+        # Stable sort: of equal hashes the merged row comes first, then the first to arrive.
         order = np.argsort(hashes, kind="stable")
         hashes = hashes[order]
         first = np.ones(len(hashes), dtype=np.bool_)
@@ -234,7 +234,7 @@ class RecordSums:
         starts[:merged] = self._starts
         at = merged
         waiting.reverse()
-        while waiting:  # Let go of each string as soon as its text is stored.
+        while waiting:  # Free each string as soon as its text is stored.
             rows = waiting.pop()
             part = slice(at, at + len(rows.hashes))
             self._keep_text(rows.rows, keeps[part], starts[part])
@@ -242,7 +242,7 @@ class RecordSums:
         self._starts = starts[chosen]
 
     def _keep_text(self, rows: bytes, keeps: NDArray[np.bool_], starts: IntArray) -> None:
-        """Store the rows to be kept, and write where each of them starts."""
+        """Store the text of the rows to keep, and their start positions."""
         text = np.frombuffer(rows, np.uint8)
         lengths = np.diff(np.flatnonzero(text == _LF), prepend=-1)
         if not keeps.all():

@@ -1,10 +1,10 @@
-"""Calls to Redis: each ends within a timeout, and its errors say whether to try again.
+"""Calls to Redis: each ends within a timeout, and its error tells whether to retry.
 
-    StoreUnavailable   no server, or one that loads, fails over, is full or busy: try again
-    StoreMismatch      it answered, and will answer the same again: an operator must intervene
+    StoreUnavailable   no server, or one that loads, fails over, is full or busy: retry
+    StoreMismatch      the server responds, and would respond alike: an operator must intervene
 
-Scripts are Lua files of this package. Only their callers know which may be sent twice, so nothing
-is retried here.
+Scripts are Lua files of this package. Only their callers know which may be sent twice, so this
+module retries nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SENTINEL_PORT: Final = 26379
 
 
 async def connect_redis(settings: RedisSettings) -> Client:
-    """A client whose every call ends within the timeout, for what redis.url names.
+    """Connect to the servers of redis.url, with a client whose every call ends within the timeout.
 
     redis://host:port/0                      one server, or a node of a cluster
     redis://host:port,host:port/0            a cluster, reached through any of these nodes
@@ -59,7 +59,7 @@ async def connect_redis(settings: RedisSettings) -> Client:
     limits: dict[str, Any] = {
         "socket_timeout": settings.timeout_s,
         "socket_connect_timeout": settings.timeout_s,
-        # Retried by the callers, who know what may be sent twice.
+        # Callers retry; they know what may be sent twice.
         "retry": Retry(NoBackoff(), 0),
     }
     if settings.tls_ca_file is not None:
@@ -73,14 +73,14 @@ async def connect_redis(settings: RedisSettings) -> Client:
     if len(nodes) > 1:
         raise StoreMismatch(
             f"redis.url must name one server or nodes of a cluster, and names {len(nodes)} hosts "
-            "that are no cluster; name the primary alone, or its Sentinels as "
+            "that are no cluster; name only the primary, or its Sentinels as "
             "redis+sentinel://host:26379,host:26379/NAME/0"
         )
     return aioredis.Redis.from_url(nodes[0].reveal(), **limits)
 
 
 async def _is_cluster(nodes: Sequence[Url], limits: Mapping[str, Any]) -> bool:
-    """Whether the first node that answers belongs to a cluster."""
+    """Return True if the first node that responds belongs to a cluster."""
     for node in nodes:
         client = aioredis.Redis.from_url(node.reveal(), **limits)
         try:
@@ -94,7 +94,7 @@ async def _is_cluster(nodes: Sequence[Url], limits: Mapping[str, Any]) -> bool:
 
 
 async def _primary(settings: RedisSettings, limits: Mapping[str, Any]) -> Client:
-    """The server that Sentinel calls the primary, asked anew for every connection."""
+    """Connect to the primary according to Sentinel, which every new connection asks again."""
     service, _, database = settings.url.path.partition("/")
     scheme = settings.url.scheme.removesuffix("+sentinel")
     sentinels = [_parts(url) for url in settings.url.of_each_host(scheme, database or "0")]
@@ -108,7 +108,7 @@ async def _primary(settings: RedisSettings, limits: Mapping[str, Any]) -> Client
         [(at["host"], at.get("port", SENTINEL_PORT)) for at in sentinels], sentinel_kwargs=asked
     )
     client: _Primary = manager.master_for(service, redis_class=_Primary, **server)
-    client.of_replicas = server
+    client.replica_settings = server
     try:
         await answered(client.ping())
     except (StoreMismatch, StoreUnavailable):
@@ -118,13 +118,13 @@ async def _primary(settings: RedisSettings, limits: Mapping[str, Any]) -> Client
 
 
 class _Primary(aioredis.Redis):
-    """Closes its connections to Sentinel too, and knows the replicas."""
+    """A client of the primary that also closes its connections to Sentinel, and finds replicas."""
 
-    #: How to connect to one, but for its address.
-    of_replicas: Mapping[str, Any]
+    #: Connection settings of a replica, except its address.
+    replica_settings: Mapping[str, Any]
 
     async def replicas(self) -> list[aioredis.Redis]:
-        """A client for each replica that Sentinel knows; the caller closes them."""
+        """Make a client for each replica that Sentinel knows; the caller closes them."""
         pool: Any = self.connection_pool
         for sentinel in pool.sentinel_manager.sentinels:
             try:
@@ -132,13 +132,13 @@ class _Primary(aioredis.Redis):
             except StoreUnavailable:
                 continue
             return [
-                aioredis.Redis(host=at["ip"], port=int(at["port"]), **self.of_replicas)
+                aioredis.Redis(host=at["ip"], port=int(at["port"]), **self.replica_settings)
                 for at in known
             ]
         raise StoreUnavailable("no Sentinel answered")
 
     async def replica_info(self, section: str) -> list[Mapping[str, Any] | None]:
-        """INFO of each replica that Sentinel knows; None for one that does not answer."""
+        """Return INFO of each replica that Sentinel knows; None for one that does not respond."""
         return [await _info_of(replica, section) for replica in await self.replicas()]
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
@@ -162,21 +162,21 @@ def _parts(url: Url) -> dict[str, Any]:
 
 
 async def node_info(client: Client, section: str) -> list[Mapping[str, Any]]:
-    """Each node's INFO. Behind Sentinel: the primary's and that of each replica that answers."""
+    """Return INFO of each node. Behind Sentinel: of the primary and each replica that responds."""
     if isinstance(client, _Primary):
         replicas = await client.replica_info(section)
         return [await answered(client.info(section)), *filter(None, replicas)]
     if not isinstance(client, aioredis.RedisCluster):
         return [await answered(client.info(section))]
     info = await answered(client.info(section, target_nodes=aioredis.RedisCluster.ALL_NODES))
-    # A cluster of one node answers without the node's name.
+    # The response of a cluster of one node lacks the node's name.
     each = list(info.values())
     return each if each and all(isinstance(node, dict) for node in each) else [info]
 
 
 @asynccontextmanager
 async def each_server(client: Client) -> AsyncIterator[Mapping[str, aioredis.Redis]]:
-    """A client for every primary and replica, by address. One of them may not answer."""
+    """Open a client for every primary and replica, by address. Some may not respond."""
     if isinstance(client, aioredis.RedisCluster):
         await answered(client.initialize())
         opened = [_at(n.connection_class, n.connection_kwargs) for n in client.get_nodes()]
@@ -211,14 +211,14 @@ def _address(server: aioredis.Redis) -> str:
 
 
 async def silent_replicas(client: Client) -> int:
-    """How many replicas Sentinel knows that do not answer. Processes start without them."""
+    """Count the replicas known to Sentinel that do not respond. Processes start without them."""
     if not isinstance(client, _Primary):
         return 0
     return (await client.replica_info("server")).count(None)
 
 
 async def check_redis(client: Client) -> None:
-    """Refuse a Redis that may evict counts."""
+    """Raise `StoreMismatch` if Redis may evict counts."""
     for node in await node_info(client, "memory"):
         policy = node.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
@@ -230,11 +230,11 @@ async def check_redis(client: Client) -> None:
 
 
 async def append_only(client: Client) -> bool:
-    """Whether every node writes all changes to disk, so that a restart loses nothing."""
+    """Return True if every node has an append-only file, so that a restart loses nothing."""
     return all(int(n.get("aof_enabled", 0)) for n in await node_info(client, "persistence"))
 
 
-#: Why Redis refuses writes, by the code of its error, and what an operator does about it.
+#: Cause of refused writes, by Redis's error code, and the action for an operator.
 _WRITE_REFUSALS: Final = {
     "OOM": "its memory is full: raise maxmemory, or give its host more memory",
     "MISCONF": "it cannot write to its disk: free space there, or repair the disk",
@@ -242,15 +242,15 @@ _WRITE_REFUSALS: Final = {
     "READONLY": "it is a replica: let redis.url name the primary, or wait for the fail-over to end",
 }
 _PROBE_LIVES_S: Final = 60
-#: Names tried for a key on each primary of a cluster: with 100 primaries each has one, but for a
-#: chance of e^-100.
+#: Names tried to find a key on each primary of a cluster: with 100 primaries each has one, except
+#: with probability e^-100.
 _PROBE_NAMES: Final = 10_000
 
 
 async def write_refusal(client: Client, prefix: str) -> str | None:
     """Write a key that soon expires to every primary; return a sentence if one refuses, else None.
 
-    A server with a full disk or at `maxmemory` answers PING and every read.
+    A server with a full disk or at `maxmemory` still responds to PING and to every read.
     """
     for key in await _probe_keys(client, prefix):
         try:
@@ -264,7 +264,7 @@ async def write_refusal(client: Client, prefix: str) -> str | None:
 
 
 def _error_code(error: BaseException | None) -> str:
-    """The code that Redis's error begins with; redis-py removes some and has a type for them."""
+    """Return the code of a Redis error; for some, redis-py has a type and removes the code."""
     if isinstance(error, rerrors.OutOfMemoryError):
         return "OOM"
     if isinstance(error, rerrors.ReadOnlyError):
@@ -273,7 +273,7 @@ def _error_code(error: BaseException | None) -> str:
 
 
 async def _probe_keys(client: Client, prefix: str) -> list[str]:
-    """One key for each primary."""
+    """Choose one key per primary."""
     names = [f"{prefix}:{{probe-{number}}}" for number in range(_PROBE_NAMES)]
     if not isinstance(client, aioredis.RedisCluster):
         return names[:1]
@@ -300,7 +300,7 @@ class Script:
         self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:
-        """Call it; a mapping travels as MessagePack, whose binary type Redis does not read."""
+        """Run it; mappings are encoded as MessagePack, of which Redis cannot read binary data."""
         packed: list[Any] = [
             msgspec.msgpack.encode(argument) if isinstance(argument, dict) else argument
             for argument in arguments
@@ -311,9 +311,9 @@ class Script:
             return await answered(client.eval(self._text, len(keys), *keys, *packed))
 
 
-#: Answers that pass: no server, or one that loads, fails over, is full, busy or out of disk. Should
-#: one of the last come half-way through a script, the script's own mark stops the next attempt.
-_PASSING: Final = (
+#: Temporary errors: no server, or one that loads, fails over, is full, busy or out of disk. If one
+#: of the last occurs half-way through a script, its `applying` mark stops the next attempt.
+_TEMPORARY: Final = (
     rerrors.ConnectionError,
     rerrors.TimeoutError,
     rerrors.ReadOnlyError,
@@ -328,22 +328,22 @@ _PASSING: Final = (
     OSError,
     TimeoutError,
 )
-_PASSING_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
-#: The error of a command inside a script, as Redis before 7 reports it: the answer starts with a
-#: general code, and the command's own code comes last.
-_PASSING_WITHIN_SCRIPT: Final = re.compile(
+_TEMPORARY_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "UNBLOCKED")
+#: The error of a command inside a script, as Redis before 7 reports it: it starts with a general
+#: code and ends with the command's code.
+_TEMPORARY_WITHIN_SCRIPT: Final = re.compile(
     r"(?:ERR )?Error running script .*: "
-    rf"-({'|'.join((*_PASSING_CODES, 'OOM', 'READONLY', 'CLUSTERDOWN'))})\b"
+    rf"-({'|'.join((*_TEMPORARY_CODES, 'OOM', 'READONLY', 'CLUSTERDOWN'))})\b"
 )
 
 
 async def answered(call: Any) -> Any:
-    """The answer of a Redis call, with its errors sorted into *try again* and *do not*."""
+    """Await a Redis call; raise its errors as `StoreUnavailable` (retry) or `StoreMismatch`."""
     try:
         return await call
     except rerrors.NoScriptError:
         raise
-    except _PASSING as error:
+    except _TEMPORARY as error:
         raise StoreUnavailable(f"Redis did not answer ({type(error).__name__})") from error
     except AttributeError as error:
         # redis-py uses a connection that another task has just closed, when a cluster changes.
@@ -351,11 +351,11 @@ async def answered(call: Any) -> Any:
             raise
         raise StoreUnavailable("Redis closed the connection during a call") from error
     except rerrors.ResponseError as error:
-        if str(error).startswith(_PASSING_CODES):
+        if str(error).startswith(_TEMPORARY_CODES):
             raise StoreUnavailable(f"Redis cannot write now ({str(error).split()[0]})") from error
-        if within := _PASSING_WITHIN_SCRIPT.match(str(error)):
+        if within := _TEMPORARY_WITHIN_SCRIPT.match(str(error)):
             raise StoreUnavailable(f"Redis cannot write now ({within[1]})") from error
-        # Our scripts' messages name keys, sizes and types; keys hold topics and numbers only.
+        # Our scripts' messages name keys, sizes and types; keys contain topics and numbers only.
         raise StoreMismatch(f"Redis refused a call: {error}") from error
 
 
@@ -365,5 +365,5 @@ def _raised_by_redis_py(error: BaseException) -> bool:
 
 
 def text_of(value: bytes | str) -> str:
-    """Text that Redis answers in bytes, unless the client was set to decode it."""
+    """Decode text of a Redis response, unless the client has already decoded it."""
     return value.decode() if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""Which table a stage's counts are in."""
+"""The table of each stage's counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ StageTable = OptinRecordTable | ClientReportTable
 
 
 def stage_table(stem: InputStream, client: Client, topic: str, *, prefix: str) -> StageTable:
-    """The table of a stage's topic, in any version of it."""
-    of = OptinRecordTable if stem is InputStream.OPTIN_RECORDS else ClientReportTable
-    return of(client, topic, prefix=prefix)
+    """Make the table of a stage's topic, in any version of it."""
+    kind = OptinRecordTable if stem is InputStream.OPTIN_RECORDS else ClientReportTable
+    return kind(client, topic, prefix=prefix)

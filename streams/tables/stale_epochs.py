@@ -1,8 +1,8 @@
-"""Finds the epochs that have counts in Redis, also those that are known nowhere else.
+"""Search for epochs that have counts in Redis, including those that only Redis knows.
 
-Checkpoints of the release log leave out old epochs, and the settings name one version of the
-topics. A Redis restored from an older copy, or left behind by a move to other topics, may have
-counts of others: so what is to be removed, or shown, is looked up in Redis itself.
+Checkpoints of the release log omit old epochs, and the settings name one version of the topics. A
+Redis that was restored from an older copy, or used before a move to other topics, may have counts
+of others. So callers that remove or display epochs look them up in Redis.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from blendstream.streams.tables.redis import Client, answered, text_of
 
 __all__ = ["StoredEpoch", "stored_epochs"]
 
-#: Keys of one answer; Redis is blocked for some milliseconds meanwhile.
+#: Keys per SCAN call, which blocks Redis for some milliseconds.
 _KEYS_AT_ONCE = 1000
 
 
@@ -28,8 +28,8 @@ class StoredEpoch:
 
 
 async def stored_epochs(client: Client, prefix: str, topic: str) -> list[StoredEpoch]:
-    """Every epoch that has counts of this topic, in this version of it or in any other."""
-    # Keys are as `streams.tables.count_table` draws them; on a cluster every node is asked.
+    """List every epoch that has counts of this topic, in any version of it."""
+    # Keys as in `streams.tables.count_table`; on a cluster the scan includes every node.
     any_version = topic.rpartition(".v")[0] + ".v"
     form = re.compile(
         rf"{re.escape(prefix)}:\{{({re.escape(any_version)}\d+)/(\d+)\}}:(\d+):", re.ASCII

@@ -1,3 +1,3 @@
-"""Logs without people's data, and the metrics that several processes share."""
+"""Logging that excludes people's data, and the metrics that several processes share."""
 
 __all__ = ["metrics", "structured_logs"]

@@ -1,8 +1,8 @@
-"""Metrics that several processes share. Each process has a registry of its own.
+"""Metrics that several processes share, and declaration of metrics. Each process has a registry.
 
-So a process exposes only what it knows: a gateway must not say that no worker is ready. A process's
-other metrics are in its folder's `metrics.py`, declared by `Meters`. No query, URL, user id or
-contributor key is ever a label or a value.
+So a process exports only its own metrics: a gateway must not report that no worker is ready. A
+process's other metrics are in its folder's `metrics.py`, declared by `Meters`. No query, URL, user
+id or contributor key is ever a label or a value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["SERVER_UP", "Meters", "process_registry"]
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
-# The `_created` series double what is scraped, and no panel or alert uses them.
+# The `_created` series would double the scraped data, and no panel or alert uses them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 SERVER_UP = Gauge(
@@ -46,7 +46,7 @@ _BUILD.info({"version": version_of("blendstream")})
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry with the metrics that every kind of process has."""
+    """Make a registry with the metrics that every kind of process has."""
     made = CollectorRegistry()
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
@@ -57,24 +57,27 @@ def process_registry() -> CollectorRegistry:
 
 
 class Meters:
-    """Declares the metrics of one registry, each label with the values that it may have.
+    """Declares the metrics of one registry, with the possible values of each label.
 
-    These start at zero, so that a first failure shows as a rise. A label without known values, such
-    as a partition, gets none.
+    Their series start at zero, so that a first failure appears as an increase. A label without
+    known values, such as a partition, starts without series.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def counter(self, name: str, sentence: str, **labels: Iterable[str]) -> Counter:
+        """Declare a counter."""
         return _at_zero(Counter(name, sentence, tuple(labels), registry=self._registry), labels)
 
     def gauge(self, name: str, sentence: str, **labels: Iterable[str]) -> Gauge:
+        """Declare a gauge."""
         return _at_zero(Gauge(name, sentence, tuple(labels), registry=self._registry), labels)
 
     def histogram(
         self, name: str, sentence: str, buckets: Sequence[float], **labels: Iterable[str]
     ) -> Histogram:
+        """Declare a histogram."""
         made = Histogram(name, sentence, tuple(labels), registry=self._registry, buckets=buckets)
         return _at_zero(made, labels)
 

@@ -1,22 +1,23 @@
-"""Structured logs that cannot hold a query, a URL or a user id.
+"""Structured logging that excludes every query, URL and user id.
 
     log = logging.getLogger(__name__)
     log.info("client_reports_counted", extra={"partition": 3, "counted": 512})
 
-Our own lines are a past-tense event key and fields. A field's name must be in `FIELDS`; its value
-must be a number, a truth value, an enum's member, or text wrapped in `SafeText`, by which the
-author states that it is ours (a topic, a version). Everything else is left out and counted as
+Our lines have a past-tense event key and fields. A field's name must be in `FIELDS`; its value must
+be a number, a boolean, an enum's member, or text wrapped in `SafeText`, by which the author states
+that it is the project's (a topic, a version). The handler omits everything else and counts it as
 refused.
 
 Lines of other libraries may contain data: a Kafka library that reports a bad message may print the
-message. Of these lines we write the logger, the place, and the text only if it is a constant in the
-code that logged it; of their arguments only numbers. Of an exception we write its type and where it
-was raised; its message only if it is one of our own (`BlenderError`).
+message. Of such a line the handler writes the logger, the place, the text only if it is a constant
+in the code that logged it, and of its arguments only numbers. Of an exception it writes type and
+place; the message only if it is one of ours (`BlenderError`).
 
-A library's line that says the same as one of the last ten seconds is counted, not written, and the
-next says how often (`repeated`): while a broker is away they complain a hundred times a second.
+The handler counts a library's line that repeats one of the last ten seconds instead of writing it,
+and adds the number to the next (`repeated`): while a broker is unavailable there may be a hundred
+such lines per second.
 
-Promises: what reaches the handler by `logging`, `warnings` or an unhandled exception obeys this.
+Promises: everything logged by `logging`, `warnings` or an unhandled exception obeys this.
 Assumes: no code prints to standard error in another way, or wraps foreign text in `SafeText`.
 """
 
@@ -72,18 +73,18 @@ FIELDS: Final = frozenset(
 )
 OURS: Final = ("blendstream",)
 DEEPEST_FRAMES: Final = 6
-#: A library says nothing twice within this time. Longer would hide that something goes on.
+#: A library's line is not repeated within this time. If longer, an ongoing problem looks solved.
 REPEATED_S: Final = 10.0
-#: Of so many different ones at most it is known; older ones are forgotten first.
+#: Maximum number of different lines that are remembered; the oldest are forgotten first.
 _REMEMBERED: Final = 500
-#: How far above the call to `logging` a constant is looked for: libraries wrap it two or three
-# deep.  Further up the stack, code and data begin to meet.
+#: Number of stack frames above `logging` that are searched for a constant: libraries wrap it two or
+#: three deep. Further up the stack, constants may equal data.
 CALLERS: Final = 4
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class SafeText(str):
-    """Text that its author knows to be the project's own, never a person's: a topic, a state."""
+    """Text that its author declares to be the project's, never a person's: a topic, a state."""
 
     __slots__ = ()
 
@@ -92,16 +93,16 @@ SAFE_TYPES: Final = (bool, int, float, type(None), Enum, SafeText)
 
 
 class SafeHandler(logging.StreamHandler[TextIO]):
-    """Writes one line for each record, as JSON or for people; leaves out what may not be shown."""
+    """Writes one line per record, as JSON or for people, and omits unsafe values."""
 
     def __init__(self, stream: TextIO, *, form: str = "json") -> None:
         super().__init__(stream)
         self._readable = form == "text" or (form == "auto" and stream.isatty())
-        #: When a line was last written, and how often it was held back since.
-        self._said: dict[str, tuple[float, int]] = {}
+        #: By line: time of its last write, and number of repetitions since.
+        self._recent: dict[str, tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record's line, unless it was just written."""
+        """Write the record's line, unless it repeats a recent one."""
         try:
             line = self.format(record)
             if line:
@@ -111,43 +112,45 @@ class SafeHandler(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Say nothing: what `logging` would print here has the message in it."""
+        """Do nothing: `logging` would print the message here."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, empty if nothing is to be written. Called in the stack of the code that logged,
-        which `_is_constant` examines."""
+        """Format the line; empty if it is a repetition.
+
+        It must run in the stack of the code that logged, which `_is_constant` examines.
+        """
         ours = record.name.partition(".")[0] in OURS
-        said = {
+        line = {
             "level": record.levelname.lower(),
             "logger": record.name,
             **(_our_event(record) if ours else _foreign_event(record)),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            said["error"] = _safe_error(record.exc_info[1])
+            line["error"] = _safe_error(record.exc_info[1])
         if not ours:
-            repeated = self._held_back(json.dumps(said), record.created)
+            repeated = self._repetitions(json.dumps(line), record.created)
             if repeated is None:
                 return ""
-            said |= {"repeated": repeated} if repeated else {}
+            line |= {"repeated": repeated} if repeated else {}
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        entry = {"at": f"{at}.{int(record.msecs):03d}Z", **said}
+        entry = {"at": f"{at}.{int(record.msecs):03d}Z", **line}
         return _for_people(entry) if self._readable else json.dumps(entry, ensure_ascii=False)
 
-    def _held_back(self, said: str, now_s: float) -> int | None:
-        """How often this was held back since it was last written; None: it is held back now."""
-        written_s, times = self._said.get(said, (-REPEATED_S, 0))
+    def _repetitions(self, line: str, now_s: float) -> int | None:
+        """Count a line's repetitions since its last write; None: this is one, do not write it."""
+        written_s, times = self._recent.get(line, (-REPEATED_S, 0))
         if 0 <= now_s - written_s < REPEATED_S:
-            self._said[said] = written_s, times + 1
+            self._recent[line] = written_s, times + 1
             return None
-        self._said.pop(said, None)
-        self._said[said] = now_s, 0  # The newest is last.
-        if len(self._said) > _REMEMBERED:
-            del self._said[next(iter(self._said))]
+        self._recent.pop(line, None)
+        self._recent[line] = now_s, 0  # The newest is last.
+        if len(self._recent) > _REMEMBERED:
+            del self._recent[next(iter(self._recent))]
         return times
 
 
 def configure_logging(settings: LogSettings | None = None, stream: TextIO | None = None) -> None:
-    """Send everything this process logs through one `SafeHandler`, crashes and warnings too."""
+    """Send all logs of this process through one `SafeHandler`, crashes and warnings included."""
     handler = SafeHandler(stream or sys.stderr, form=settings.form if settings else "auto")
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -155,7 +158,7 @@ def configure_logging(settings: LogSettings | None = None, stream: TextIO | None
     for name in OURS:
         logging.getLogger(name).setLevel((settings.level if settings else "info").upper())
     for name in list(logging.root.manager.loggerDict):
-        # Libraries that brought handlers of their own would write past ours.
+        # Handlers of other libraries would bypass ours.
         if isinstance(logger := logging.root.manager.loggerDict[name], logging.Logger):
             logger.handlers.clear()
             logger.propagate = True
@@ -203,7 +206,7 @@ def _foreign_event(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _safe_error(error: BaseException) -> dict[str, Any]:
-    """Type, place and causes; the message of our own errors only, which hold no one's data."""
+    """Describe an error: type, place and cause; the message only of ours, which have no data."""
     shown: dict[str, Any] = {"type": f"{type(error).__module__}.{type(error).__qualname__}"}
     if isinstance(error, BlenderError):
         shown["message"] = str(error)
@@ -217,7 +220,7 @@ def _safe_error(error: BaseException) -> dict[str, Any]:
 
 
 def _is_constant(text: str) -> bool:
-    """Whether the text is a constant of a function that is now logging: code, not data."""
+    """Return True if the text is a constant of a function that is logging: code, not data."""
     frame: FrameType | None = sys._getframe(1)
     for passed in (__name__, "logging"):
         while frame is not None and frame.f_globals.get("__name__") == passed:
