@@ -1,27 +1,27 @@
-"""Epoch keys: who a contributor is, for one epoch and no longer.
+"""Epoch keys: pseudonyms of contributors, and the hashes made of them, valid for one epoch.
 
-A master secret and the epoch give five independent keys; each hashes one thing. So a person's
-partition says nothing about whether they are in S or T, and nothing that is stored links the same
+From a master secret and the epoch, HKDF derives five independent keys, each for one hash. So a
+person's partition reveals nothing about whether they are in S or T, and no stored data links a
 person across two epochs, even for someone who has the Redis data.
 
-    master ──HKDF(epoch)──┬─ contributor   account or device id → the 16 bytes that travel
-                          ├─ partition     contributor → which partition    (gateway)
+    master ──HKDF(epoch)──┬─ contributor   account or device id → 16-byte contributor key
+                          ├─ partition     contributor → partition number   (gateway)
                           ├─ share         contributor → S, T or graph      (worker; see below)
                           ├─ fingerprint   contributor, slot → 64 bits      (worker)
                           └─ record        contributor, record → 64 bits    (worker)
 
-In a budget period a person must stay in one share, while their contributor key changes with every
-epoch. There a key of the *period* puts the user id into a share (gateway), and the last byte of the
-contributor says which, masked by the other fifteen under the epoch's share key: only who has that
-key can read it (worker), and it says nothing else of the person.
+In a budget period a person must stay in one subgroup, while their contributor key changes with
+every epoch. There a key of the *period* assigns the user id to a subgroup (gateway), and the last
+byte of the contributor key encodes it, masked by a hash of the other fifteen under the epoch's
+`share` key: only the holder of that key (worker) can read it, and it reveals nothing else.
 
     master ──HKDF(period)─── user id → S, T or graph
 
-An account is a user id in a space of user ids, which is the sending application's own unless the
+An account is a user id in a space of user ids. Each application has a separate space unless the
 operator lets applications share one. (Epochs opened before there were spaces hash the user id
-alone; the entry that opened an epoch says which.)
+alone; the entry that opened an epoch states which.)
 
-Promises: the same inputs give the same outputs in every process and release (vectors pin them).
+Promises: equal inputs give equal outputs in every process and release (vectors pin them).
 Assumes: the master secret has at least 32 random bytes and stays secret. An attacker who has it can
 test whether a known user id took part in an epoch whose contributor keys they also have.
 """
@@ -44,7 +44,7 @@ from blendstream.blender.paper.user_groups import partition_users
 from blendstream.streams.budget.budget_period import BudgetPeriod
 from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES
 
-__all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing", "PeriodShares", "account"]
+__all__ = ["MIN_MASTER_BYTES", "EpochKeys", "KeyRing", "PeriodSubgroups", "account"]
 
 MIN_MASTER_BYTES: Final = 32
 _KEY_BYTES: Final = {
@@ -55,14 +55,14 @@ _KEY_BYTES: Final = {
     "record": 32,
 }
 _LENGTH_BYTES: Final = 2
-#: Of the hash that a contributor's partition is taken from.
+#: Size of the hash from which a contributor's partition is computed.
 _PARTITION_BYTES: Final = 8
 
 
 def account(space: str, user_id: bytes) -> bytes:
-    """The bytes that name a user id in its space: the space's length comes first.
+    """Encode a user id in its space; the space's length comes first.
 
-    So no user id can reach into another space, however it is spelled.
+    So no user id, whatever its text, can collide with one of another space.
 
     >>> account("news", b"17")
     b'\\x04\\x00news17'
@@ -73,14 +73,14 @@ def account(space: str, user_id: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EpochKeys:
-    """The five keys of one epoch. They print as nothing, so that no log can contain them."""
+    """The five keys of one epoch. `repr` omits them, so that no log can contain them."""
 
     contributor: bytes = field(repr=False)
     partition: bytes = field(repr=False)
     share: bytes = field(repr=False)
     fingerprint: bytes = field(repr=False)
     record: bytes = field(repr=False)
-    # Hashes that have taken their key: copying one costs less than making it anew each time.
+    # Hashes initialised with their key: copying one costs less than initialising another.
     _contributors: hashlib.blake2b = field(init=False, repr=False, compare=False)
     _partitions: hashlib.blake2b = field(init=False, repr=False, compare=False)
 
@@ -92,7 +92,7 @@ class EpochKeys:
 
     @classmethod
     def derive(cls, master: bytes, epoch: int) -> EpochKeys:
-        """HKDF-SHA256 of the master secret, one output for each key, named by epoch and use."""
+        """Derive the keys by HKDF-SHA256 of the master secret, one output per epoch and use."""
         if len(master) < MIN_MASTER_BYTES:
             raise ValueError(
                 f"a master secret needs at least {MIN_MASTER_BYTES} random bytes, got {len(master)}"
@@ -106,46 +106,46 @@ class EpochKeys:
         return cls(**{use: expand(use) for use in _KEY_BYTES})
 
     def contributor_of(self, identity: bytes) -> bytes:
-        """The 16 bytes that identify an account or a device's random id in this epoch."""
+        """Compute the 16-byte contributor key of an account or a device's id in this epoch."""
         keyed = self._contributors.copy()
         keyed.update(identity)
         return keyed.digest()
 
     def contributors_of(self, identities: bytes, each: int) -> bytes:
-        """The same of many, joined; `identities` are of `each` bytes, side by side."""
+        """Compute `contributor_of` for concatenated identities of `each` bytes; keys are joined."""
         return _hashed(self._contributors, identities, each)
 
-    def contributor_in(self, identity: bytes, share: int) -> bytes:
-        """The same in a budget period: all but the last byte, which tells the share."""
+    def contributor_in(self, identity: bytes, subgroup: int) -> bytes:
+        """Compute a contributor key in a budget period: its last byte encodes the subgroup."""
         others = self.contributor_of(identity)[:-1]
-        return others + bytes([self._mask(others) ^ share])
+        return others + bytes([self._mask(others) ^ subgroup])
 
-    def share_told(self, contributor: bytes) -> int:
-        """The number of the share that `contributor_in` was given."""
+    def subgroup_in(self, contributor: bytes) -> int:
+        """Decode the subgroup's number from a key of `contributor_in`."""
         return self._mask(contributor[:-1]) ^ contributor[-1]
 
     def _mask(self, others: bytes) -> int:
         return hashlib.blake2b(others, key=self.share, digest_size=1).digest()[0]
 
     def partition_of(self, contributor: bytes, partitions: int) -> int:
-        """Where all of a contributor's entries of this epoch meet."""
+        """Compute the partition of all of a contributor's entries of this epoch."""
         keyed = self._partitions.copy()
         keyed.update(contributor)
         return int.from_bytes(keyed.digest(), "little") % partitions
 
     def partitions_of(self, contributors: bytes, partitions: int) -> NDArray[np.int64]:
-        """The same of many, side by side."""
+        """Compute `partition_of` for concatenated contributor keys."""
         digests = _hashed(self._partitions, contributors, CONTRIBUTOR_BYTES)
         return (np.frombuffer(digests, dtype="<u8") % np.uint64(partitions)).astype(np.int64)
 
     def record_of(self, contributor: bytes, record: bytes) -> int:
-        """64 bits that a contributor's second copy of a record in this epoch repeats."""
+        """Hash (contributor, record) to 64 bits with a key, to detect duplicates in an epoch."""
         digest = hashlib.blake2b(contributor + record, key=self.record, digest_size=8).digest()
         return int.from_bytes(digest, "little")
 
 
 def _hashed(keyed: hashlib.blake2b, values: bytes, each: int) -> bytes:
-    """The keyed hash of every `each` bytes, joined."""
+    """Compute the keyed hash of every `each` bytes, joined."""
     digests, copy = [], keyed.copy
     for (value,) in struct.iter_unpack(f"{each}s", values):
         one = copy()
@@ -154,11 +154,11 @@ def _hashed(keyed: hashlib.blake2b, values: bytes, each: int) -> bytes:
     return b"".join(digests)
 
 
-class PeriodShares:
-    """Which share each user is in, the same in all epochs of one budget period.
+class PeriodSubgroups:
+    """Assignment of users to subgroups, fixed for all epochs of one budget period.
 
-    By the user id alone: someone whose application moves to another space of user ids stays in
-    their share.
+    It depends on the user id only: if an application moves to another space of user ids, its users
+    stay in their subgroups.
     """
 
     def __init__(self, master: bytes, period: BudgetPeriod) -> None:
@@ -167,13 +167,13 @@ class PeriodShares:
         self._shares = period.shares
 
     def of(self, user_id: bytes) -> int:
-        """The number of this user's share: S, T or graph."""
+        """Return the number of this user's subgroup: S, T or graph."""
         digest = hashlib.blake2b(user_id, key=self._key, digest_size=8).digest()
         return int(partition_users(np.frombuffer(digest, "<u8"), self._shares)[0])
 
 
 class KeyRing:
-    """The master secrets by id. Which one an epoch uses is committed when the epoch opens."""
+    """The master secrets by id. The entry that opens an epoch names the one that it uses."""
 
     def __init__(self, masters: Mapping[str, bytes]) -> None:
         self._masters = dict(masters)
@@ -186,12 +186,12 @@ class KeyRing:
         return key_id in self._masters
 
     def epoch(self, key_id: str, epoch: int) -> EpochKeys:
-        """The keys of an epoch; `LookupError` names the key id when its master is not here."""
+        """Return an epoch's keys; `LookupError` names the key id if its secret is missing."""
         return self._derive(key_id, epoch)
 
-    def period_shares(self, period: BudgetPeriod) -> PeriodShares:
-        """Who is in which share of a budget period; `LookupError` as for an epoch."""
-        return PeriodShares(self._master(period.share_key_id, period.first_epoch), period)
+    def period_subgroups(self, period: BudgetPeriod) -> PeriodSubgroups:
+        """Return the subgroups of a budget period; `LookupError` as for an epoch."""
+        return PeriodSubgroups(self._master(period.share_key_id, period.first_epoch), period)
 
     def _derived(self, key_id: str, epoch: int) -> EpochKeys:
         return EpochKeys.derive(self._master(key_id, epoch), epoch)

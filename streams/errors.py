@@ -1,15 +1,15 @@
-"""What storage and configuration add to the tree of errors that `blender.values.errors` begins.
+"""Errors of storage and configuration, which extend the tree of `blender.values.errors`.
 
 ::
 
     BlenderError
-    ├─ SettingsError (also ValueError)   settings that must not start; lists every problem at once
-    ├─ StoreUnavailable                  Redis or Kafka did not answer; safe to retry
-    ├─ StoreMismatch                     what is stored is not what we wrote; stop, do not retry
+    ├─ SettingsError (also ValueError)   settings that must not start; lists every problem
+    ├─ StoreUnavailable                  Redis or Kafka did not respond; safe to retry
+    ├─ StoreMismatch                     stored data is not what we wrote; stop, do not retry
     └─ TopicMismatch                     a topic's partitions, policy or retention are wrong
 
-A message says what must hold, what was found and what to do. It never contains a query, a URL that
-someone clicked, a user id or a secret.
+A message states what must hold, what was found and what to do. It never contains a query, a URL
+that someone clicked, a user id or a secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SettingsError", "StoreMismatch", "StoreUnavailable", "TopicMismatch"
 
 
 class SettingsError(BlenderError, ValueError):
-    """The settings cannot be used. `problems` has one sentence for each thing to correct."""
+    """The settings cannot be used. `problems` has one sentence per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -33,11 +33,11 @@ class SettingsError(BlenderError, ValueError):
 
 
 class StoreUnavailable(BlenderError):
-    """Redis or Kafka did not answer in time. Nothing is lost; the same call may be made again."""
+    """Redis or Kafka did not respond in time. Nothing is lost; the call may be retried."""
 
 
 class StoreMismatch(BlenderError):
-    """The store answered with something that we cannot have written. Retrying would not help."""
+    """The store contains something that we cannot have written. A retry would not help."""
 
 
 class TopicMismatch(BlenderError):

@@ -1,4 +1,4 @@
-"""Names that every part of the service shares: the two counted stages, and the opt-in shares."""
+"""Names that every part of the service shares: the two input streams, and the opt-in subgroups."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["InputStream", "OptinSubgroup"]
 
 
 class InputStream(enum.StrEnum):
-    """The two counted stages, each with its topic, agent, tables and metrics."""
+    """The two input streams, each with its topic, agent, tables and metrics."""
 
     OPTIN_RECORDS = "optin_records"
     CLIENT_REPORTS = "client_reports"
 
 
 class OptinSubgroup(enum.StrEnum):
-    """Which part of the opt-in users a person is in, for one epoch. The parts are disjoint."""
+    """The subgroups of the opt-in users in one epoch. They are disjoint."""
 
     S = "S"
     T = "T"

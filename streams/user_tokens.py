@@ -1,8 +1,8 @@
-"""Tokens with which a person's own device sends that person's opt-in records, for a short time.
+"""Short-lived tokens of single users, with which a device sends its user's opt-in records.
 
-An application's token inside an app, a page or an extension is public: anyone who unpacks it could
+An application's token inside an app, a page or an extension is public: anyone who extracts it could
 send records in every user's name. So the application's backend, which knows who is signed in, mints
-a token for that one user, and the device holds nothing else:
+a token for that one user, and the device has no other:
 
     NAME.EXPIRES.USER.SIGNATURE
 
@@ -14,11 +14,11 @@ a token for that one user, and the device holds nothing else:
 base64url without padding. SPACE is the space of the application's user ids. The backend signs with
 a key `NAME/SPACE/SECRET` (SECRET: base64url of the 32 bytes of an Ed25519 private key) that
 `blendstream tokens add NAME --for-users` prints once. The key is never sent to anyone; gateways
-know its public half alone, so that no one can sign with their token file.
+have only its public half, so that no one can sign with their token file.
 
-Promises: a token is good for one user id, in one space, until it expires; nothing about users is
-looked up to check it. Neither user ids nor tokens are in any message.
-Assumes: a backend that hands a token only to the person whose user id it signs.
+Promises: a token is valid for one user id, in one space, until it expires; checking it needs no
+data about users. No message contains user ids or tokens.
+Assumes: the backend gives a token only to the person whose user id it signs.
 
 Decision: docs/decisions/0120-a-token-for-one-user.md
 """
@@ -51,13 +51,13 @@ _KEY = re.compile(rf"({_NAME})/({_NAME})/([A-Za-z0-9_-]{{43}})")
 
 
 def new_signing_key(name: str, space: str) -> tuple[str, bytes]:
-    """A key for the application's backend, and its public half for the gateways' token file."""
+    """Make a key for the application's backend, and its public half for the token file."""
     key = Ed25519PrivateKey.generate()
     return f"{name}/{space}/{_text(key.private_bytes_raw())}", key.public_key().public_bytes_raw()
 
 
 def mint_user_token(key: str, user_id: str, *, expires_s: int) -> str:
-    """A token for this one user, refused from `expires_s` on. For an application's backend.
+    """Mint a token for one user, valid until `expires_s`. For an application's backend.
 
     Mint it for the person who is signed in, and for an hour or so; a gateway refuses tokens that
     would last longer than its setting `gateway.user_token_s`.
@@ -78,7 +78,7 @@ def mint_user_token(key: str, user_id: str, *, expires_s: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UserToken:
-    """What a token says; nothing of it is believed before `is_signed`."""
+    """The contents of a token, not to be trusted before `is_signed`."""
 
     name: str
     expires_s: int
@@ -88,7 +88,7 @@ class UserToken:
 
     @classmethod
     def read(cls, text: str) -> UserToken | None:
-        """The token that this is, or `None`: an application's own token, or anything else."""
+        """Parse a user token; `None` for an application's token, or anything else."""
         parts = _TOKEN.fullmatch(text)
         if parts is None:
             return None
@@ -96,7 +96,7 @@ class UserToken:
         return cls(name, int(expires), _bytes(user), user, _bytes(signature))
 
     def is_signed(self, space: str, public: bytes) -> bool:
-        """Whether the holder of this key signed it for user ids of this space."""
+        """Return True if the holder of this key signed it for user ids of this space."""
         message = _message(space, self.name, str(self.expires_s), self._user_text)
         try:
             Ed25519PublicKey.from_public_bytes(public).verify(self._signature, message)
@@ -105,12 +105,12 @@ class UserToken:
         return True
 
     def is_for(self, user_id: bytes) -> bool:
-        """Whether it was minted for this user."""
+        """Return True if it was minted for this user."""
         return hmac.compare_digest(user_hash(user_id), self.user)
 
 
 def user_hash(user_id: bytes) -> bytes:
-    """The user as a token names them."""
+    """Hash a user id as tokens contain it."""
     return hashlib.sha256(user_id).digest()
 
 

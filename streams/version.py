@@ -1,4 +1,4 @@
-"""Which version of a package is installed."""
+"""Versions of installed packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["version_of"]
 
 
 def version_of(package: str) -> str:
-    """Its version, or that it is not installed: ours also runs from the source tree."""
+    """Return a package's version, or "(not installed)": ours also runs from the source tree."""
     try:
         return version(package)
     except PackageNotFoundError:

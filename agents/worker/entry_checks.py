@@ -249,7 +249,7 @@ def _subgroups(
     if epoch.parameters.period is not None:
         raw = np.ascontiguousarray(contributors, dtype="<u8").tobytes()
         size = len(raw) // max(1, len(contributors))
-        subgroups = [keys.share_told(raw[i : i + size]) for i in range(0, len(raw), size)]
+        subgroups = [keys.subgroup_in(raw[i : i + size]) for i in range(0, len(raw), size)]
         return np.array(subgroups, dtype=np.intp)
     points = siphash(keys.share, contributors)
     return partition_users(

@@ -1,4 +1,4 @@
-"""The one spelling of JSON that documents, entries and submissions are written in."""
+"""The canonical JSON of documents, entries and submissions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["canonical_json"]
 
 
 def canonical_json(value: object) -> bytes:
-    """UTF-8, keys sorted, no white space, finite numbers: equal values have equal bytes.
+    """Encode as UTF-8 with sorted keys, no white space, finite numbers: equal values, equal bytes.
 
     >>> canonical_json({"b": [1, 2.0], "a": "ε"}).decode()
     '{"a":"ε","b":[1,2.0]}'

@@ -1,4 +1,4 @@
-"""A published query click graph as it travels: noisy query counts and noisy clicks, once.
+"""The document of a published query click graph: noisy query counts and noisy clicks.
 
 Promises: every number is a released, noised count; queries and URLs are ordered by published
 counts, ties by text. The service only writes it; readers have the JSON schema
@@ -28,7 +28,7 @@ class GraphQuery:
 
 @dataclass(frozen=True, slots=True)
 class ClickGraphDocument:
-    """One epoch's click graph."""
+    """The document of one epoch's click graph."""
 
     epoch: int
     window_start_s: int
@@ -45,6 +45,7 @@ class ClickGraphDocument:
     quantity: str
 
     def to_bytes(self) -> bytes:
+        """Encode as canonical bytes."""
         queries = sorted(self.queries, key=lambda q: (-q.count, q.query))
         return canonical_json(
             {

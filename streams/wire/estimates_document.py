@@ -1,9 +1,9 @@
-"""A published estimate as it travels: one JSON document an epoch, in canonical bytes.
+"""The document of an epoch's published estimates: one JSON document in canonical bytes.
 
-Promises: everything in it follows from released values: nothing is ordered, left out or rounded
-by anything that is not published. Raw estimates and their projection onto the probability simplex
-stand apart. Numbers that do not exist (no reports, no opt-in estimate) are `null`, never 0.
-The JSON schema is `schemas/estimates.schema.json`. Readers pass over keys that they do not know.
+Promises: everything in it follows from released values: order, omissions and rounding depend on
+nothing unpublished. Raw estimates and their projection onto the probability simplex are separate.
+Numbers that do not exist (no reports, no opt-in estimate) are `null`, never 0.
+The JSON schema is `schemas/estimates.schema.json`. Readers ignore unknown keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EstimatedShare:
 
     @classmethod
     def of(cls, probability: float, variance: float, low: float, high: float) -> EstimatedShare:
-        """From computed numbers: what is not finite does not exist."""
+        """Make an estimate of computed numbers; those that are not finite become `None`."""
         return cls(*(_finite(x) for x in (probability, variance, low, high)))
 
 
@@ -60,9 +60,9 @@ class EstimatedCell:
     `optin_weight` is the opt-in group's weight in the blend; `projected` is the blend after
     projection onto the simplex, over all cells. A `disputed` cell is not blended: its `blend` has
     one group's value, with an interval that spans both groups', and no weight
-    (`DisputedRecords` says whose value and why). `filtered` is what all publications together say
-    of it (`FilteredStatement`). `estimation_count` is T's noisy count, for the filters of later
-    epochs; `None` where there is no T.
+    (`DisputedRecords` names the group and the reason). `filtered` is the estimate from all
+    publications together (`FilteredStatement`). `estimation_count` is T's noisy count, for the
+    filters of later epochs; `None` without T.
     """
 
     query: str | None
@@ -79,7 +79,7 @@ class EstimatedCell:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedQuery:
-    """A query's figure, by each group and blended.
+    """A query's estimates, by each group and blended.
 
     In `sharp` it is the sum over the query's listed results, and `filtered` the sum over all that
     are known: the listed and the unlisted ones (`FilteredStatement`). Results that are not known
@@ -100,9 +100,10 @@ class EstimatedQuery:
 
 @dataclass(frozen=True, slots=True)
 class PublishedAgreement:
-    """Is there any difference between the groups? A p-value for "none", a figure for people.
+    """Test whether the groups differ: the p-value of "no difference", and the conclusion.
 
-    `prefer` is what to read: `blend`, or `client` where the blend takes both groups as alike.
+    `prefer` names the estimate to use: `blend`, or `client` where the blend assumes that both
+    groups are alike.
     """
 
     statistic: float | None
@@ -113,11 +114,11 @@ class PublishedAgreement:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDifference:
-    """How far opt-in users' shares differ from other people's, over the listed records.
+    """Difference of the groups' proportions over the listed records.
 
-    `typical` is by what part of itself a share differs, with its 95 % interval [low, high];
-    `common` the factor between clients and opt-in users in general; `spread` is τ, how far single
-    records lie from that; `statement` says `typical` in words.
+    `typical` is the typical relative difference, with its 95 % interval [low, high]; `common` is
+    the overall factor between clients and opt-in users; `spread` is τ, the deviation of single
+    records from it; `statement` explains `typical` in a sentence.
     """
 
     typical: float
@@ -130,9 +131,10 @@ class PublishedDifference:
 
 @dataclass(frozen=True, slots=True)
 class DisputedRecords:
-    """Records whose groups differ by far more than the others': how many, whose value is shown.
+    """Outliers, whose groups differ far more than those of other records: their number.
 
-    `shown` is `client` where devices are admitted, else `optin`; `reason` says why, in words.
+    `shown` is the group whose value is published: `client` where devices are admitted, else
+    `optin`; `reason` is a sentence for readers.
     """
 
     records: int
@@ -142,7 +144,7 @@ class DisputedRecords:
 
 @dataclass(frozen=True, slots=True)
 class FilteredRecord:
-    """A record that is not listed in this epoch and that earlier publications tell of."""
+    """A record that is not listed in this epoch, with the estimate from earlier publications."""
 
     query: str
     url: str
@@ -159,11 +161,11 @@ class FilteredQuery:
 
 @dataclass(frozen=True, slots=True)
 class FilteredStatement:
-    """What all publications together say: which were read, and what the number is for, in words.
+    """Estimates from all publications together: which were read, and their purpose in a sentence.
 
-    The figures stand with each record and query; `unlisted` are the largest of the other records,
-    `unlisted_queries` the largest of the other queries. `between_groups` is how far the groups were
-    taken to differ, from all epochs together.
+    Each listed record and query contains its estimate; `unlisted` are the largest of the other
+    records, `unlisted_queries` of the other queries. `between_groups` is the groups' difference τ,
+    estimated from all epochs together.
     """
 
     since_epoch: int
@@ -176,7 +178,7 @@ class FilteredStatement:
 
 @dataclass(frozen=True, slots=True)
 class Participants:
-    """People per group: that someone takes part is not hidden."""
+    """Number of people per group. Participation is not hidden."""
 
     selection: int
     estimation: int
@@ -185,11 +187,11 @@ class Participants:
 
 @dataclass(frozen=True, slots=True)
 class EstimatesDocument:
-    """One epoch's publication. `quantity` says what is estimated.
+    """One epoch's publication. `quantity` describes the estimated quantity.
 
     `difference` is `None` where the groups were not compared, `disputed` where no record is,
-    `filtered` where earlier publications say nothing of the same quantity. `queries_at_least` says
-    that a query's true share is at least its figure: results that are not known are not in it.
+    `filtered` where earlier publications do not measure this quantity. `queries_at_least`: a
+    query's true proportion is at least its estimate, which omits unknown results.
     """
 
     epoch: int
@@ -214,7 +216,7 @@ class EstimatesDocument:
     filtered: FilteredStatement | None = None
 
     def to_bytes(self) -> bytes:
-        """Canonical bytes: UTF-8 JSON, keys sorted, no white space, records by published value."""
+        """Encode as canonical bytes: UTF-8 JSON, sorted keys, records by published value."""
         records = sorted(self.records, key=_published_order)
         queries = sorted(self.queries, key=lambda q: (-_value(q.blend), q.query))
         return canonical_json(
@@ -233,7 +235,7 @@ class EstimatesDocument:
     def from_bytes(cls, data: bytes) -> EstimatesDocument:
         """Read a publication, or raise `MalformedDocument`."""
         try:
-            # Decoded first: given bytes, `json` would guess other encodings, and take half a pair.
+            # Decoded first: `json` would guess the encoding of bytes, and accept lone surrogates.
             body = json.loads(data.decode(), parse_constant=_no_constant)
             if body["schema"] != SCHEMA:
                 raise MalformedDocument(f"a publication must have the schema {SCHEMA}")
@@ -294,7 +296,7 @@ def _part(kind: type[_Part], body: Mapping[str, Any] | None) -> _Part | None:
 
 
 def _known(kind: type[_Part], body: Mapping[str, Any]) -> _Part:
-    """The fields that this release knows."""
+    """Read the fields that this release knows."""
     return kind(**{field.name: body[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 

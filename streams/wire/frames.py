@@ -1,15 +1,15 @@
-"""The frames that carry opt-in records and client reports through Kafka.
+"""Binary frames, the Kafka messages with opt-in records and client reports.
 
 A frame packs many entries of one epoch and one partition into one Kafka message, because a stream
 processor's cost is per message. `docs/wire-format.md` describes the bytes for other languages.
 
-Promises: `decode` answers for every input, without an exception and without reading past its end;
-a frame is taken whole or refused whole; what `encode_*` writes, `decode` reads back.
-Assumes: a frame says what its sender sent, not that it is right. Epoch, head list, slots, cells
-and text are judged in `agents.worker.entry_checks`, entry by entry.
-There is one version, 2. A frame of a newer one is whole and not refused: its readers must be
+Promises: `decode` returns a result for every input, without an exception and without reading past
+its end; it accepts or refuses a frame as a whole; it reads back what `encode_*` writes.
+Assumes: a well-formed frame may still be wrong. `agents.worker.entry_checks` validates epoch, head
+list, slots, cells and text, entry by entry.
+There is one version, 2. A complete frame of a newer version is not refused: its readers must be
 upgraded (`NewerFrame`).
-Free of Faust and of everything but numpy, so that devices and gateways share it.
+Depends on numpy only, so that devices and gateways share it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ __all__ = [
 FRAME_VERSION: Final = 2
 MAGIC: Final = b"bF"
 
-#: Smaller would pay Kafka's and Faust's cost per message more often; larger would let one frame
-#: hold up a partition, and 4 of them already fill a broker's default message limit.
+#: If smaller, Kafka's and Faust's cost per message weighs more; if larger, one frame would delay a
+#: partition, and 4 of them already reach a broker's default message limit.
 MAX_FRAME_BYTES: Final = 256 * 1024
 
 CONTRIBUTOR_BYTES: Final = 16
@@ -61,14 +61,14 @@ MAX_LOG_POSITION: Final = 2**63 - 1
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame holds; the number on the wire."""
+    """Kinds of frames, with their numbers on the wire."""
 
     OPTIN_RECORDS = 1
     CLIENT_REPORTS = 2
     MARKER = 3
 
 
-# Every version, for ever:  magic 2s · version B · kind B · length of the whole frame I
+# In every version:         magic 2s · version B · kind B · length of the whole frame I
 _PREFIX: Final = struct.Struct("<2sBBI")
 # Entries:                  prefix · epoch Q · position in the release log Q · entries I · then
 #   opt-in records          reserved I
@@ -89,9 +89,9 @@ _OPTIN_ENTRY_BYTES: Final = CONTRIBUTOR_BYTES + 3 * 2
 
 @dataclass(frozen=True, slots=True)
 class OptinEntry:
-    """One record as a gateway packs it: contributor key, slot, normalised text in UTF-8.
+    """One record in a frame: contributor key, slot, normalised text in UTF-8.
 
-    Slot 0 without any text says that this user has no record.
+    Slot 0 without text means that this user has no record.
     """
 
     contributor: bytes
@@ -102,9 +102,9 @@ class OptinEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptinFrame:
-    """Opt-in records of one epoch. `contributors` has one row of two 64-bit words an entry.
+    """Opt-in records of one epoch. `contributors` has a row of two 64-bit words per entry.
 
-    The release log below `log_position` opens the epoch.
+    The entry that opens the epoch is below `log_position` in the release log.
     """
 
     epoch: int
@@ -119,12 +119,12 @@ class OptinFrame:
         return len(self.slots)
 
     def without_record(self) -> NDArray[np.bool_]:
-        """Which entries say that their user has no record."""
+        """Return True for each entry that means that its user has no record."""
         empty: NDArray[np.bool_] = (self.slots | self.query_lengths | self.url_lengths) == 0
         return empty
 
     def entries(self) -> list[OptinEntry]:
-        """Every entry, cut out of the packed arrays."""
+        """Unpack every entry."""
         keys = self.contributors.tobytes()
         entries, at = [], 0
         for i, (slot, query, url) in enumerate(
@@ -144,9 +144,9 @@ class OptinFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportFrame:
-    """Client reports on one head list: a row of cell numbers for every contributor.
+    """Client reports on one head list: a row of cell numbers per contributor.
 
-    The release log below `log_position` has the head list.
+    The head list's entry is below `log_position` in the release log.
     """
 
     epoch: int
@@ -161,9 +161,9 @@ class ReportFrame:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Holds no entry. Its offset bounds an epoch's entries once a seal in the release log says so.
+    """A frame without entries. Its offset bounds an epoch's entries if a committed seal states it.
 
-    By itself it means nothing: its writer may have died before committing a seal.
+    Alone it has no effect: its writer may have died before committing a seal.
     """
 
     kind: FrameKind
@@ -173,14 +173,14 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class NewerFrame:
-    """A whole frame of a version this release cannot read yet: not an error of its sender."""
+    """A complete frame of a version newer than this release: not an error of its sender."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedFrame:
-    """Bytes that are no frame, or a frame over the limit. `why` never quotes them."""
+    """Bytes that are not a frame, or a frame over the limit. `why` never quotes them."""
 
     too_long: bool
     why: str
@@ -190,7 +190,7 @@ Frame = OptinFrame | ReportFrame | Marker | NewerFrame | RefusedFrame
 
 
 def cell_width(cells: int) -> int:
-    """Bytes a cell number takes when a head list has this many cells.
+    """Return the width of a cell number in bytes, for a head list of this many cells.
 
     >>> [cell_width(k) for k in (1, 256, 257, 65_536, 65_537)]
     [1, 1, 2, 2, 4]
@@ -225,7 +225,7 @@ def encode_packed_reports(
     width: int,
     log_position: int,
 ) -> bytes:
-    """Pack reports whose keys and cells are already joined, `width` bytes a cell."""
+    """Pack reports whose keys and cells are already joined, with `width` bytes per cell."""
     entries = len(keys) // CONTRIBUTOR_BYTES
     if len(keys) % CONTRIBUTOR_BYTES or len(cells) != entries * cells_per_entry * width:
         raise ValueError(
@@ -250,7 +250,7 @@ def encode_packed_reports(
 
 
 def encode_marker(kind: FrameKind, epoch: int, marker_id: bytes) -> bytes:
-    """A frame without entries, behind which no entry of this kind belongs to the epoch."""
+    """Pack a marker, after which no entry of this kind belongs to the epoch."""
     if kind is FrameKind.MARKER or len(marker_id) != MARKER_ID_BYTES:
         raise ValueError(
             f"a marker is for opt-in records or client reports and has an id of {MARKER_ID_BYTES} "
@@ -264,7 +264,7 @@ def encode_marker(kind: FrameKind, epoch: int, marker_id: bytes) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Read one Kafka message. Never raises."""
+    """Decode one Kafka message. Never raises."""
     if len(data) < _PREFIX.size:
         return _malformed("shorter than a frame's prefix")
     magic, version, kind, length = _PREFIX.unpack_from(data)

@@ -1,9 +1,9 @@
-"""A published head list as it travels: canonical JSON bytes, named by their SHA-256.
+"""The document of a published head list: canonical JSON bytes, identified by their SHA-256.
 
-Promises: the same document has the same bytes wherever it is written, so its id can be checked by
-anyone; reading accepts exactly what writing produces and refuses everything else in one sentence
-that quotes no record. Times are whole seconds since 1970, UTC.
-Assumes: nothing about who sent the bytes; a device reads what a hostile server may have written.
+Promises: equal documents have equal bytes, so anyone can verify an id; reading accepts exactly what
+writing produces, and refuses everything else with one sentence that quotes no record. Times are
+integer seconds since 1970, UTC.
+Assumes: nothing about the sender of the bytes; a device may read those of a hostile server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["MAX_HEAD_LIST_BYTES", "SCHEMA", "HeadListDocument", "MalformedDocume
 
 SCHEMA = "blendstream/head-list/2"
 
-#: Smaller would cut off lists of some 100 000 records; larger would let a server fill a device.
+#: If smaller, lists of some 100 000 records would not fit; if larger, a server could fill a device.
 MAX_HEAD_LIST_BYTES = 64 * 1024 * 1024
 
 _KEYS = frozenset(
@@ -60,16 +60,16 @@ _RANDOMIZER_KEYS = frozenset(
 
 
 class MalformedDocument(BlenderError):
-    """Bytes that claim to be a document and are not one; the message says what must hold."""
+    """Raised for bytes that are not a valid document; the message states what must hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadListDocument:
-    """Head list HL_e with what a device must know to report against it.
+    """Head list HL_e with everything that a device needs to report on it.
 
     `mechanisms` names selector, opt-in estimator and profile, for readers; devices ignore it.
     `cohorts` is R: a device of cohort c reports only in epochs e with e mod R = c.
-    `quantity` says what is counted, for readers too.
+    `quantity` describes the counted quantity, for readers too.
     """
 
     epoch: int
@@ -82,7 +82,7 @@ class HeadListDocument:
     mechanisms: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Times run forward; epochs and cohorts are counted from 0 and 1."""
+        """Check that times increase, and the range of epoch and cohorts."""
         if not (is_epoch(self.epoch) and self.cohorts >= 1):
             raise ParameterError(
                 f"epoch must lie in 0..{MAX_EPOCH} and cohorts be at least 1, "
@@ -97,7 +97,7 @@ class HeadListDocument:
             raise ParameterError("a head list must state cells_per_answer, got None")
 
     def to_bytes(self) -> bytes:
-        """The canonical bytes: UTF-8 JSON, keys sorted, no white space."""
+        """Encode as canonical bytes: UTF-8 JSON, keys sorted, no white space."""
         heads, spec = self.head_list, self.head_list.randomizer
         counts = heads.noisy_counts
         return canonical_json(
@@ -153,7 +153,7 @@ class HeadListDocument:
             raise MalformedDocument(str(error)) from None
         except (KeyError, TypeError, ValueError, OverflowError):
             raise MalformedDocument("a head list's fields must have their stated types") from None
-        # Two spellings of one document would have two ids; only one spelling is a document.
+        # Two encodings of one document would have two ids, so only the canonical one is valid.
         if not same:
             raise MalformedDocument(
                 "a head list must be in canonical form (sorted keys, no spaces)"

@@ -1,7 +1,7 @@
-"""What a publication estimates, promises and does not, for people who do not know the papers.
+"""Statements in publications: the estimated quantity and the privacy guarantee, for lay readers.
 
-Promises: numbers are rounded to the side that promises less. The usual terms, with the neighbouring
-relation without which an epsilon means nothing, follow in brackets.
+Promises: numbers are rounded towards the weaker guarantee. The standard terms follow in brackets,
+with the neighbouring relation, without which an epsilon means nothing.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = [
     "readers_statement",
 ]
 
-#: What every number of an epoch's estimates is of: one quantity for both groups.
+#: The quantity that every number of an epoch's estimates measures, the same for both groups.
 ESTIMATES_QUANTITY = (
     "Each probability is the share of participating people whose one record, drawn at random from "
     "the window, is this one, where people without a record take part and count for the wildcard: "
     "optin among opt-in users, client and blend among everyone else."
 )
 
-#: From here on a factor is given by its number of digits, since ten digits are hard to read.
+#: Factors above this are stated by their number of digits, since ten digits are hard to read.
 _LONG_FACTOR = 1e9
 
 
 def head_list_quantity(records_per_user: int) -> str:
-    """What a head list ranks and counts."""
+    """Describe the quantity that a head list ranks and counts."""
     holding = (
         "whose one record, drawn at random from the window, is this one"
         if records_per_user == 1
@@ -45,7 +45,7 @@ def head_list_quantity(records_per_user: int) -> str:
 
 
 def click_graph_quantity(records_per_user: int) -> str:
-    """What a click graph counts."""
+    """Describe the quantity that a click graph counts."""
     return (
         f"Each count is of records that hold this query, or this click, "
         f"{_most(records_per_user, 'record', 'different records')} of each participating opt-in "
@@ -65,10 +65,10 @@ def privacy_statement(
     optin_cohorts: int = 0,
     period_epochs: int = 0,
 ) -> str:
-    """For the estimates: (ε, δ) as charged to an opt-in user and to a device.
+    """State the guarantee of the estimates: (ε, δ) as charged to an opt-in user and to a device.
 
-    With `period_epochs` that of the opt-in users is for so many epochs together. `optin_cohorts` 0:
-    as many as the devices' `cohorts`.
+    With `period_epochs`, that of the opt-in users is for that many epochs together. `optin_cohorts`
+    0: as many as the devices' `cohorts`.
     """
     results, together = "any result of this epoch", ""
     if period_epochs:
@@ -113,7 +113,7 @@ def privacy_statement(
 def readers_statement(
     *, epsilon: float, delta: float, honest_reports: int, epochs: int, period_epsilon: float
 ) -> str:
-    """What readers of publications learn of one device, beside what its report promises."""
+    """State the stronger guarantee of a device against readers of publications only."""
     period = ""
     if epochs > 1:
         period = (
@@ -137,7 +137,7 @@ def click_graph_statement(
     queries_per_user: int,
     clicks_per_user: int,
 ) -> str:
-    """For a click graph: (ε, δ) for adding or removing a person, and as charged."""
+    """State the guarantee of a click graph: (ε, δ) for adding or removing a person, and charged."""
     return (
         f"This graph was made from a share of the opt-in users who are in no other release of the "
         f"epoch. {_most(queries_per_user, 'query', 'queries').capitalize()} and "
@@ -153,7 +153,7 @@ def click_graph_statement(
 
 
 def difference_statement(typical: float, low: float, high: float) -> str:
-    """How far the groups differ, with the 95 % interval."""
+    """State the groups' difference, with the 95 % interval."""
     return (
         f"Opt-in users' shares differ from other people's by about {_percent(typical)} "
         f"(95 % interval: {_percent(low)} to {_percent(high)})."
@@ -161,7 +161,7 @@ def difference_statement(typical: float, low: float, high: float) -> str:
 
 
 def disputed_statement(records: int, *, devices_admitted: bool) -> str:
-    """Why records are disputed, whose value is shown, and why theirs."""
+    """Explain why records are disputed, and which group's value is published and why."""
     shown = (
         "clients say, because their devices were checked before reports were taken"
         if devices_admitted
@@ -191,13 +191,13 @@ def _number(number: int, one: str, many: str) -> str:
 
 
 def _odds(epsilon: float, delta: float) -> str:
-    """P[A] ≤ e^ε·P′[A] + δ, in words."""
+    """Express P[A] ≤ e^ε·P′[A] + δ in words."""
     factor = f"a factor of at most about {_factor(epsilon)}"
     return factor if delta == 0 else f"{factor}, give or take a chance of 1 in {_one_in(delta)}"
 
 
 def _factor(epsilon: float) -> str:
-    """e^ε to two digits, rounded up."""
+    """Format e^ε to two digits, rounded up."""
     if epsilon > math.log(_LONG_FACTOR):
         return f"1 followed by {math.ceil(epsilon / math.log(10))} zeros"
     factor = math.exp(epsilon)
@@ -207,7 +207,7 @@ def _factor(epsilon: float) -> str:
 
 
 def _one_in(delta: float) -> str:
-    """1/δ to two digits, rounded down."""
+    """Format 1/δ to two digits, rounded down."""
     times = math.floor(1 / delta * (1 + 1e-12))
     unit = 10 ** max(0, len(str(times)) - 2)
     return _spaced(times // unit * unit)

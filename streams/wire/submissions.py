@@ -1,4 +1,4 @@
-"""What devices post: a report, an opt-in record, one or a batch of them, and the verdicts returned.
+"""Bodies that devices post (a report, opt-in records, a batch of either), and their responses.
 
     POST /v1/reports          {"head_list": ID, "contributor": KEY, "answers": [[cell, …], …]}
     POST /v1/optin-records    {"epoch": e, "user_id": …, "slot": s, "query": …, "url": …}
@@ -6,14 +6,14 @@
     GET  /v1/epochs           … "collecting": {"epoch", "window_start_s", "window_end_s",
                                                "optin_until_s", "records_per_user"}
 
-A body is one entry (an object) or a batch (an array of them). The answer to a body that could be
-read is `{"verdicts": [{"status": …, "reason": …}, …]}`, one verdict per entry in the order sent:
-202 when at least one was accepted. One entry refused, or all of them: 422 problem+json with the
-same `verdicts`. Entries to be sent again, unchanged: 503 with Retry-After, or `retry` in a batch.
+A body is one entry (an object) or a batch (an array of them). The response to a readable body is
+`{"verdicts": [{"status": …, "reason": …}, …]}`, one verdict per entry in the order sent: 202 when
+at least one was accepted. One entry refused, or all of them: 422 problem+json with the same
+`verdicts`. Entries to retry unchanged: 503 with Retry-After, or `retry` in a batch.
 
-Promises: what is written is what gateways read (`agents.gateway.http.request_types` has the types
-and the decoder); what is read, from a server that may be hostile, has the stated keys and types,
-and a refusal says what must hold without quoting what was sent.
+Promises: gateways read the bodies written here (`agents.gateway.http.request_types` has the types
+and the decoder). Responses, which may be from a hostile server, have the stated keys and types when
+accepted, and an error states what must hold without quoting them.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ __all__ = [
     "write_report",
 ]
 
-#: Smaller would make relays send more requests than frames; larger lets one body hold a worker up.
+#: If smaller, relays send more requests than frames; if larger, one body delays a worker.
 MAX_BATCH_ENTRIES = 10_000
-#: The slowest JSON takes a gateway 40 ms a MiB in calls that nothing interrupts, and other senders
-#: wait meanwhile. Smaller would make senders of long records send more requests.
+#: The slowest JSON takes a gateway 40 ms per MiB in calls that nothing interrupts, while other
+#: senders wait. If smaller, senders of long records need more requests.
 MAX_BODY_BYTES = 512 * 1024
-#: Longer than any account name or UUID; short enough to hash without thinking.
+#: Longer than any account name or UUID; short enough that hashing it costs nothing.
 MAX_USER_ID_BYTES = 256
 #: Far above any ω or m_C in use; a report is a few numbers, not a file.
 MAX_ANSWERS = 1_000
@@ -58,15 +58,15 @@ _REASON = re.compile(r"[a-z][a-z_]{0,39}")
 
 
 class MalformedResponse(ParameterError):
-    """An answer that is not what it claims; the message says what must hold."""
+    """Raised for an invalid response; the message states what must hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectingEpoch:
-    """The epoch whose opt-in records are being collected, as `GET /v1/epochs` describes it.
+    """The epoch that collects opt-in records, as `GET /v1/epochs` describes it.
 
-    Records of the window are accepted until `optin_until_s` (its end and the grace after it), at
-    most `records_per_user` (m_O) from each user.
+    Gateways accept records of the window until `optin_until_s` (its end plus the grace), at most
+    `records_per_user` (m_O) per user.
     """
 
     epoch: int
@@ -76,7 +76,7 @@ class CollectingEpoch:
     records_per_user: int
 
     def __post_init__(self) -> None:
-        """Times run forward and someone may send something."""
+        """Check that times increase and that a user may send a record."""
         numbers = (getattr(self, name) for name in self.__slots__)
         _require(
             all(map(is_epoch, numbers)),
@@ -90,21 +90,21 @@ class CollectingEpoch:
 
 
 class EntryStatus(StrEnum):
-    """What became of one entry."""
+    """Result of submitting one entry."""
 
-    ACCEPTED = "accepted"  # durably queued; whether it is a duplicate is found out later
-    REFUSED = "refused"  # sending it again cannot help
+    ACCEPTED = "accepted"  # durably queued; duplicates are detected later
+    REFUSED = "refused"  # a retry cannot succeed
     RETRY = "retry"  # not queued; send the same entry again later
 
 
 def write_report(
     head_list_id: str, contributor: str, answers: Sequence[Sequence[int]], *, cells: int
 ) -> bytes:
-    """A device's randomised answers, in the one length that every report on this head list has.
+    """Encode a device's randomised answers, padded to one length for all reports on a head list.
 
     `contributor` is the 128-bit id that the device drew for this head list, in hexadecimal.
-    Encryption hides what a report says and not how long it is, and small cell numbers are shorter
-    than large ones. Spaces at the end make up for each digit that `cells` − 1 has more.
+    Encryption does not hide a report's length, and small cell numbers are shorter than large ones.
+    So spaces at the end replace each digit that a number has fewer than `cells` − 1.
     """
     digits = len(str(cells - 1))
     missing = sum(digits - len(str(cell)) for answer in answers for cell in answer)
@@ -113,9 +113,10 @@ def write_report(
 
 
 def write_optin_records(user_id: str, epoch: int, records: Sequence[Record]) -> bytes:
-    """A batch of one user's records, in slots 0, 1, … A retry repeats these bytes.
+    """Encode a batch of one user's records, in slots 0, 1, … A retry repeats these bytes.
 
-    Without records one entry says so: the number of users must not show who searched.
+    Without records the batch has one entry without text: the number of users must not reveal who
+    searched.
     """
     return canonical_json(
         [
@@ -126,9 +127,9 @@ def write_optin_records(user_id: str, epoch: int, records: Sequence[Record]) -> 
 
 
 def read_verdicts(data: bytes) -> list[tuple[EntryStatus, str | None]]:
-    """What became of each entry, and the code that says why unless it was accepted.
+    """Read each entry's status, and the reason's code unless it was accepted.
 
-    The sentences beside them are dropped, since a hostile server may write them.
+    The sentences in the response are ignored, since a hostile server may have written them.
     """
     body = _parse(data)
     _require(
@@ -149,7 +150,7 @@ def read_verdicts(data: bytes) -> list[tuple[EntryStatus, str | None]]:
 
 
 def read_collecting_epoch(data: bytes) -> CollectingEpoch | None:
-    """The epoch now collecting, from the body of `GET /v1/epochs`; `None` when there is none."""
+    """Read the collecting epoch from the body of `GET /v1/epochs`; `None` if there is none."""
     body = _parse(data)
     _require(
         isinstance(body, dict) and "collecting" in body,

@@ -22,7 +22,7 @@ import numpy as np
 
 from blendstream.agents.worker.entry_checks import _subgroups as subgroups_of_contributors
 from blendstream.blender.registry import randomizer_for
-from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
+from blendstream.streams.epoch_keys import EpochKeys, PeriodSubgroups, account
 from blendstream.streams.names import OptinSubgroup
 from blendstream.streams.releases.epoch_state import EpochState
 from tests.faults.modelled_service import ModelledService, now_ms
@@ -150,7 +150,7 @@ class PeopleOverHttp:
         epoch, keys = state.epoch, EpochKeys.derive(MASTER, state.epoch)
         users = [self.rng.bytes(12).hex() for _ in range(PEOPLE)]
         if (period := state.parameters.period) is not None:
-            of_period = PeriodShares(MASTER, period)
+            of_period = PeriodSubgroups(MASTER, period)
             shares = np.array([of_period.of(user.encode()) for user in users])
         else:
             contributors = [keys.contributor_of(account(APPLICATION, u.encode())) for u in users]

@@ -17,7 +17,7 @@ from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.cells import HeadList
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.record import Record
-from blendstream.streams.epoch_keys import EpochKeys, PeriodShares
+from blendstream.streams.epoch_keys import EpochKeys, PeriodSubgroups
 from blendstream.streams.errors import StoreUnavailable
 from blendstream.streams.names import InputStream, OptinSubgroup
 from blendstream.streams.releases.epoch_state import EpochState, Stage
@@ -89,7 +89,7 @@ class EpochService(Service):
         keys = EpochKeys.derive(MASTER, epoch)
         contributors = [rng.bytes(16) for _ in range(users + without)]
         if (period := state.parameters.period) is not None:  # The share is told, as a gateway does.
-            told = PeriodShares(MASTER, period)
+            told = PeriodSubgroups(MASTER, period)
             contributors = [keys.contributor_in(who, told.of(who)) for who in contributors]
         numbers = np.minimum(rng.zipf(1.6, users), 40).tolist() + [None] * without
         columns = np.array([np.frombuffer(c, "<u8") for c in contributors])

@@ -203,7 +203,7 @@ class ReleaseFold:
                     late_from_ms=late_from_ms,
                     shares=None
                     if parameters.period is None
-                    else self.keys.period_shares(parameters.period),
+                    else self.keys.period_subgroups(parameters.period),
                 )
             )
         return OptinTargets(targets)

@@ -26,7 +26,7 @@ from blendstream.agents.gateway.state.verdicts import (
     retry,
 )
 from blendstream.blender.values.answer_shape import AnswerShape
-from blendstream.streams.epoch_keys import EpochKeys, PeriodShares, account
+from blendstream.streams.epoch_keys import EpochKeys, PeriodSubgroups, account
 from blendstream.streams.wire.frames import cell_width
 
 __all__ = ["OptinTarget", "OptinTargets", "ReportTarget"]
@@ -49,7 +49,7 @@ class OptinTarget:
     early_before_ms: int
     late_from_ms: int
     #: Assigns subgroups in a budget period; None: the workers assign them per epoch.
-    shares: PeriodShares | None = None
+    shares: PeriodSubgroups | None = None
 
     def contributor(self, space: str, user_id: bytes) -> bytes:
         """Return the contributor key of a user, by the rule that the epoch was opened with."""

@@ -54,7 +54,7 @@ def target(log: ModelLog, epoch: int) -> OptinTarget:
         frames=OptinFrames("topic", epoch, log_position=1), partitions=2, records_per_user=1,
         cohorts=1, cohort_id="", user_id_spaces=True, window_start_ms=parameters.window_start_ms,
         window_end_ms=parameters.window_end_ms, early_before_ms=0, late_from_ms=2**60,
-        shares=RING.period_shares(parameters.period),
+        shares=RING.period_subgroups(parameters.period),
     )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_a_person_whose_application_moves_to_another_space_stays_in_their_share(
 
 
 def test_the_next_period_draws_shares_anew():
-    one, other = (RING.period_shares(begin_period(PLAN, first)) for first in (0, T))
+    one, other = (RING.period_subgroups(begin_period(PLAN, first)) for first in (0, T))
     moved = sum(one.of(who) != other.of(who) for who in PEOPLE)
 
     assert 200 < moved < 400, "two independent draws of 60, 20 and 20 % differ for 56 %"
@@ -123,7 +123,7 @@ def test_the_last_byte_tells_the_share_to_who_has_the_key_alone():
     last: dict[int, list[int]] = defaultdict(list)
     for who in PEOPLE:
         contributor = to.contributor("app", who)
-        assert to.keys.share_told(contributor) == to.shares.of(who)
+        assert to.keys.subgroup_in(contributor) == to.shares.of(who)
         last[to.shares.of(who)].append(contributor[-1])
     for values in last.values():
         assert 100 < np.mean(values) < 155, "as random as any other byte"
