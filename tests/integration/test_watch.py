@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 import httpx
@@ -313,6 +314,7 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
         ]
 
     wait_for(is_published, "a publication with these numbers", 30)
+    wait_for(lambda: finalisation_is_published(jobs, watched, last), "their publication", 30)
     assert value(jobs, "blender_epsilon_limit", group="optin") == 1e6
     assert value(jobs, "blender_delta_limit", group="optin") == 1.0
     for group in GROUPS:
@@ -321,6 +323,29 @@ def test_the_numbers_are_those_of_the_epoch(watched, scraped, published):
     for process, families in scraped.items():
         up = [s.value for s in families["blender_server_up"].samples]
         assert set(up) == {1.0}, process
+
+
+def finalisation_is_published(jobs: dict[str, Metric], watched: Watched, last: int) -> bool:
+    """Return True if one publication has all the figures that the jobs show of the finalisation."""
+    groups = ("selection", "estimation", "clients")
+    shown = (
+        {group: value(jobs, "blender_participants", group=group) for group in groups},
+        value(jobs, "blender_head_list_records", state="listed"),
+        pytest.approx(value(jobs, "blender_optin_weight")),
+        value(jobs, "blender_disputed_records"),
+    )
+    documents = [watched.published(epoch) for epoch in range(last + 1)]
+    return shown in [
+        (
+            document["participants"],
+            len(records),
+            fmean(r["optin_weight"] for r in records if r["optin_weight"] is not None),
+            sum(r["disputed"] for r in records),
+        )
+        for document in documents
+        if document is not None
+        and (records := [r for r in document["records"] if r["url"] is not None])
+    ]
 
 
 # --- what Prometheus makes of it ------------------------------------------------------------------
