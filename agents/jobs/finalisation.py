@@ -42,6 +42,11 @@ class PublishedPair:
     head_list: HeadListDocument
     estimates: EstimatesDocument
 
+    @classmethod
+    def from_bytes(cls, head_list: bytes, estimates: bytes) -> PublishedPair:
+        """Parse both documents, or raise `MalformedDocument`."""
+        return cls(HeadListDocument.from_bytes(head_list), EstimatesDocument.from_bytes(estimates))
+
 
 class FinalisationMetrics:
     """Updates the metrics when the release log has a new publication with estimates."""
@@ -72,10 +77,8 @@ class FinalisationMetrics:
     ) -> PublishedPair | None:
         """Return a publication, or None if it is unreadable: the keeper must continue anyway."""
         try:
-            return PublishedPair(
-                HeadListDocument.from_bytes(await self._context.log.read_document(head_list)),
-                EstimatesDocument.from_bytes(await self._context.log.read_document(estimates)),
-            )
+            data = [await self._context.log.read_document(each) for each in (head_list, estimates)]
+            return await asyncio.to_thread(PublishedPair.from_bytes, *data)
         except StoreUnavailable:
             raise
         except Exception as error:

@@ -24,7 +24,6 @@ from blendstream.streams.wire.estimates_document import (
     EstimatedShare,
     EstimatesDocument,
 )
-from blendstream.streams.wire.head_list_document import HeadListDocument
 from tests.agents.jobs.kept_epochs import START, keep
 from tests.agents.jobs.model_log import WINDOW_MS, ModelLog
 from tests.streams.wire.published_epochs import counts, published_documents
@@ -117,10 +116,8 @@ def test_each_metric_is_a_number_of_the_published_documents(setting: str):
     documents = two_epochs(**SETTINGS[setting])
     metrics.show_finalisation(metrics.Finalisation())
     nothing = shown()
-    newest, before = (
-        PublishedPair(HeadListDocument.from_bytes(one), EstimatesDocument.from_bytes(other))
-        for one, other in (documents[:2], documents[2:])
-    )
+    newest = PublishedPair.from_bytes(*documents[:2])
+    before = PublishedPair.from_bytes(*documents[2:])
 
     metrics.show_finalisation(summarise(newest, before))
 
