@@ -165,7 +165,10 @@ def _read_selection(epoch: int, head_list_bytes: bytes, optin_bytes: bytes) -> P
 
 
 def _follow_list(memory: RecordFilter, publication: Publication | None) -> RecordFilter:
-    """Advance the filter by one list. Records that an epoch with a separate budget dropped end."""
+    """Advance the filter by one list, without the records that the list dropped.
+
+    A list drops known records in an epoch with a separate budget.
+    """
     if publication is None:
         return memory
     listed = set(publication.records)

@@ -95,7 +95,7 @@ class TopicContext:
         return found
 
     def check_partitions(self, description: TopicDescription) -> None:
-        """Halt if the number of partitions differs from the one that assigns people to them."""
+        """Halt if the number of partitions changed: contributors would be in two of them."""
         if description.partitions != self.topic.partitions:
             raise halt_reasons.partitions_changed(self.topic.partitions, description.partitions)
 
