@@ -267,7 +267,7 @@ def test_lost_storage_turns_it_off_and_is_not_taken_for_a_new_device(
 
     spent.wait_for_selector("#state:has-text('Off.')")
 
-    assert "lost the note of what was spent" in extension.told(spent)["State"]
+    assert "lost the record of what was spent" in extension.told(spent)["State"]
     assert extension.worker.evaluate("chrome.alarms.getAll()") == []
 
 

@@ -281,7 +281,7 @@ test('the address bar and the page say which estimate a share is', () => {
   for (const { description } of suggestionsFor(result, 'cats')) {
     assert.match(description, /% (of searches )?\(filtered\)/)
   }
-  assert.match(aboutShares(result), /^Filtered: .* epoch 8 from all epochs/)
+  assert.match(aboutShares(result), /^Filtered: .* epoch 8 from all remembered epochs/)
   assert.equal(aboutShares(RESULT), 'Of epoch 7 alone.')
   assert.equal(nameOf(RESULT.trends(1)[0]), '')
 })

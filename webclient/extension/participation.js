@@ -1,4 +1,4 @@
-// What the worker and the pages do with the device; both have the same storage.
+// The device as the worker and the pages use it; both share one storage.
 import { Device, IndexedDbStore, PublishedResult } from './client.js'
 import { matchPattern, queryOf, readSearchPage, resultOf } from './search-page.js'
 import { isAddress, sitesOf } from './settings.js'
@@ -66,23 +66,23 @@ export async function turnOn(settings) {
   await lookAt(nowS() + 1)
 }
 
-/** Stop: nothing is noted, asked for or sent any more, and what was noted is forgotten. */
+/** Turn it off: stop noting, fetching and sending, and delete the noted searches. */
 export async function turnOff() {
   const settings = await loadSettings()
   if (!settings) return
-  // Opting in ends too: it is not to come back by itself.
+  // This also ends opting in, which must not resume when it is turned on again.
   await storage.set({ settings: { ...settings, on: false, optIn: null } })
   await watchSearchPage('')
   await chrome.alarms.clear(ALARM)
   await forget(settings)
 }
 
-/** Remove all searches from this device; whether that went well. @param {Settings} settings */
+/** Delete all searches from this device; return true on success. @param {Settings} settings */
 export async function forget(settings) {
   for (let tries = 0; tries < 10; tries++) {
     const { code, detail } = await deviceOf(settings).forget()
     if (detail === 'forgotten') return true
-    if (code !== 'nothing new') return false // else a report was being written in that moment
+    if (code !== 'nothing new') return false // else a report was in progress
   }
   return false
 }
@@ -101,7 +101,7 @@ async function watchSearchPage(address) {
 /** @param {number} atS */
 const lookAt = (atS) => chrome.alarms.create(ALARM, { when: atS * 1000 })
 
-/** After the browser was started: alarms may not have survived. */
+/** Call after the browser started: it may have lost the alarms. */
 export async function wake() {
   const settings = await loadSettings()
   if (!settings?.on) return
@@ -109,7 +109,7 @@ export async function wake() {
   else if (!(await chrome.alarms.get(ALARM))) await lookAt(nowS() + 1)
 }
 
-/** Do what is due: report, fetch what was published, and set the time of the next look. */
+/** Report if due, fetch the newest publication, and schedule the next call. */
 export async function look() {
   const settings = await loadSettings()
   if (!settings?.on) return
@@ -122,9 +122,9 @@ export async function look() {
   if (code !== 'try later' && resultIsDue(fetchedAtS, nowS(), settings.limits.minWindowS)) {
     await fetchResult(settings)
   }
-  // What is noted from now on could never be reported.
+  // No search noted from now on could ever be reported.
   if (code === 'state unreadable') await turnOff()
-  // It may have been turned off meanwhile, too.
+  // Somebody may have turned it off during these requests.
   if ((await loadSettings())?.on) await lookAt(Math.max(next.atS, nowS() + 1))
 }
 
@@ -132,7 +132,7 @@ export async function look() {
  * @param {Settings} settings */
 async function fetchResult({ server }) {
   try {
-    // As the client asks: no cookies, no cache, nothing that would recognise this device.
+    // Like the client's requests: no cookies, no cache, nothing that identifies this device.
     const response = await fetch(server.replace(/\/+$/, '') + '/v1/estimates/latest', {
       credentials: 'omit',
       cache: 'no-store',

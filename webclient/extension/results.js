@@ -1,4 +1,4 @@
-// Trends and local search from the stored publication, and what this device has spent.
+// Trends and local search in the stored publication, and the spent budget of this device.
 import { deviceOf, lastLook, loadSettings, storedResult } from './participation.js'
 import { isWebAddress } from './search-page.js'
 import { quoted, typed } from './typed-text.js'
@@ -8,7 +8,7 @@ const TRENDS = 20
 const AGAIN_MS = 3000
 /** @param {string} id @returns {any} */
 const part = (id) => document.getElementById(id)
-/** Text only: queries and addresses were typed by strangers.
+/** Creates an element with text, never markup: strangers typed queries and addresses.
  * @param {string} tag @param {string} [text] @param {string} [className] */
 const made = (tag, text = '', className = '') =>
   Object.assign(document.createElement(tag), { textContent: text, className })

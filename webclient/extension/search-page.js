@@ -1,6 +1,6 @@
-// Which page is a search page, and what was searched for and clicked on it. Nothing here is stored.
+// Recognises the search page, and reads a query and a clicked result from it. Stores nothing.
 
-/** The address of a results page with %s where the query goes, as browsers write search engines:
+/** The address of a results page with %s in place of the query, as browsers write search engines:
  * `https://search.example/find?q=%s`.
  * @typedef {{origin: string, path: string, parameter: string}} SearchPage */
 
@@ -33,7 +33,7 @@ export const matchPattern = ({ origin, path }) => `${origin}${path}*`
 /** For permissions, which browsers give for whole sites. @param {string} address */
 export const sitePattern = (address) => `${new URL(address).origin}/*`
 
-/** What was searched for on the page at `address`; null if it is not the search page.
+/** Return the query of the page at `address`; null if it is not the search page.
  * @param {SearchPage} page @param {string} address */
 export function queryOf({ origin, path, parameter }, address) {
   const url = urlOf(address)

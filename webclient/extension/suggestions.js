@@ -6,7 +6,7 @@ import { nameOf, shareOf } from './words.js'
 /** Descriptions are a kind of XML. @param {string} text */
 const escaped = (text) => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
 
-/** What to offer for what was typed: results of that query first, then longer queries.
+/** Return suggestions for typed text: results of that query first, then longer queries.
  * @param {import('./client.js').PublishedResult | null} result @param {string} typed */
 export function suggestionsFor(result, typed) {
   if (!result || !typed.trim()) return []
@@ -24,7 +24,7 @@ export function suggestionsFor(result, typed) {
   ].slice(0, 8)
 }
 
-/** Where Enter leads: a result's page, or the extension's own for a query.
+/** Return the address that Enter opens: a result, or the extension's own page for a query.
  * @param {string} chosen @param {string} resultsPage */
 export const placeFor = (chosen, resultsPage) =>
   isWebAddress(chosen) ? chosen : `${resultsPage}?q=${encodeURIComponent(chosen)}`

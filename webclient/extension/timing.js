@@ -1,12 +1,12 @@
-// When the service is asked next. Never depends on what was searched for, or whether.
+// Times of the next requests. They never depend on searches.
 
-/** A browser may end the worker at any moment; then this brings it back. */
+/** A browser may end the worker at any moment; this alarm restarts it. */
 export const FALLBACK_S = 300
-/** Chrome may put an alarm off; asked within the hour, a changed clock does no lasting harm. */
+/** Chrome may delay alarms. With at most an hour, a changed clock delays only one look. */
 const LONGEST_S = 3600
 
-/** The second of the next look, and how many failures came in a row. The client counts those only
- * while it lives, and a worker lives for seconds: so its first pause is doubled here.
+/** Return the second of the next look, and the number of failures in a row. The client counts them
+ * only in memory, and a worker lives for seconds: so this function doubles the client's first pause.
  * @param {{code: string, nextCallAtS: number}} outcome @param {number} failures before this outcome
  * @param {number} nowS @param {number} minWindowS */
 export function nextLook({ code, nextCallAtS }, failures, nowS, minWindowS) {
@@ -17,7 +17,7 @@ export function nextLook({ code, nextCallAtS }, failures, nowS, minWindowS) {
   return { atS: nowS + doubledS, failures: failures + 1 }
 }
 
-/** Whether a new result is worth asking for: at most one in each window, or an hour.
+/** Return true if a new publication may exist: fetch at most once per window, or per hour.
  * @param {number} fetchedAtS @param {number} nowS @param {number} minWindowS */
 export const resultIsDue = (fetchedAtS, nowS, minWindowS) =>
   nowS < fetchedAtS || nowS - fetchedAtS >= Math.min(LONGEST_S, minWindowS)

@@ -1,4 +1,4 @@
-// The extension's events. A worker is ended when it is idle: everything is in storage.
+// The extension's events. The browser ends an idle worker, so all state is in storage.
 import {
   look,
   note,
@@ -10,7 +10,7 @@ import {
 } from './participation.js'
 import { placeFor, suggestionsFor } from './suggestions.js'
 
-// Scripts that run beside a page's own must not see tokens and settings.
+// Content scripts must not see tokens and settings.
 chrome.storage.local.setAccessLevel({ accessLevel: 'TRUSTED_CONTEXTS' })
 
 chrome.runtime.onInstalled.addListener(({ reason }) => {
@@ -36,7 +36,7 @@ const addressOf = ({ origin, url, tab }) =>
 /** @param {unknown} link @param {string} address */
 async function noteClick(link, address) {
   const noted = await note(link, address)
-  // For the extension's own pages; scripts on other pages are not told.
+  // For the extension's own pages; content scripts do not receive it.
   if (noted) chrome.runtime.sendMessage({ noted }).catch(() => {})
 }
 
