@@ -20,31 +20,31 @@ __all__ = ["People", "TablePeople", "ZipfPeople"]
 
 
 class People(Protocol):
-    """Where records are drawn from; they are numbered, and `records` gives their text."""
+    """A distribution of numbered records; `records` returns their text."""
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        """One record number for each of `people`."""
+        """Draw one record number per person."""
 
     def draw_again(self, records: IntArray, rng: np.random.Generator) -> IntArray:
-        """For each record another click for the same query (it may be the same URL)."""
+        """Draw for each record another click for the same query (it may be the same URL)."""
 
     def probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record."""
+        """Return the probability that a person holds each record."""
 
     def query_probability(self, records: IntArray) -> FloatArray:
-        """How likely a person is to hold each record's query, with any URL."""
+        """Return the probability that a person holds each record's query, with any URL."""
 
     def query(self, records: IntArray) -> IntArray:
-        """The number of each record's query."""
+        """Return the number of each record's query."""
 
     def top(self, count: int) -> IntArray:
-        """The most probable records, first one first."""
+        """Return the most probable records, first one first."""
 
     def top_queries(self, count: int) -> IntArray:
-        """One record of each of the most probable queries, first one first."""
+        """Return one record of each of the most probable queries, first one first."""
 
     def records(self, numbers: IntArray) -> list[Record]:
-        """The records' texts."""
+        """Return the records' texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ZipfPeople:
         return np.asarray(records // self.urls, dtype=np.int64)
 
     def top(self, count: int) -> IntArray:
-        """The most probable records: all lie among the first `count` queries."""
+        """Return the most probable records: all are among the first `count` queries."""
         first = np.arange(min(count, self.queries) * self.urls, dtype=np.int64)
         return first[np.argsort(-self.probability(first), kind="stable")[:count]]
 
@@ -104,7 +104,7 @@ class ZipfPeople:
         return np.arange(min(count, self.queries), dtype=np.int64) * self.urls
 
     def records(self, numbers: IntArray) -> list[Record]:
-        """The records' texts, in an order independent of rank, because ties are broken by text."""
+        """Return texts whose order does not depend on rank, because ties are broken by text."""
         queries, urls = _scrambled(numbers // self.urls), _scrambled(numbers)
         return [
             Record(f"query {query:08x}", f"{url:08x}.example/")
@@ -120,7 +120,7 @@ class ZipfPeople:
 
 
 def _scrambled(numbers: IntArray) -> list[int]:
-    """Another number for each below 2^32: multiplying by an odd number loses nothing."""
+    """Map each number below 2^32 to another one: multiplying by an odd number loses nothing."""
     scrambled: list[int] = (numbers.astype(np.uint64) * 2_654_435_769 % 2**32).tolist()
     return scrambled
 
@@ -137,7 +137,7 @@ class TablePeople:
     """A table of (query, url, count): a row means `count` people with that record."""
 
     def __init__(self, records: Sequence[Record], counts: IntArray) -> None:
-        """Order by query, so that a query's records lie side by side."""
+        """Order by query, so that a query's records are adjacent."""
         order = sorted(range(len(records)), key=lambda i: records[i])
         self._records = [records[i] for i in order]
         number: dict[str, int] = {}

@@ -62,7 +62,7 @@ def _top_ten(setting: Setting, _point: float, rng: np.random.Generator) -> Itera
 
 
 def ingredients(setting: Setting, epoch: SimulatedEpoch) -> dict[str, FloatArray]:
-    """Figure 9's columns for the ten most frequent queries; nan where one is not listed."""
+    """Return Figure 9's columns for the ten most frequent queries; nan where one is not listed."""
     cells, estimates = epoch.release.head_list.cells, epoch.estimates
     top = setting.people.top_queries(10)
     wanted = [record.query for record in setting.people.records(top)]
@@ -85,7 +85,7 @@ def ingredients(setting: Setting, epoch: SimulatedEpoch) -> dict[str, FloatArray
 
 
 def regressions(column: FloatArray) -> int:
-    """How many estimates are larger than the one above them: out of order, as in Figure 9.
+    """Count the estimates that are larger than the one above them: out of order, as in Figure 9.
 
     >>> regressions(np.array([5.0, 3.0, 4.0, 2.0, np.nan, 2.5]))
     2
@@ -95,7 +95,7 @@ def regressions(column: FloatArray) -> int:
 
 
 def deviation(column: FloatArray, truth: FloatArray) -> float:
-    """How far a column is from the truth, of all that it shows: Σ|p̂ − p| / Σp.
+    """Measure how far a column is from the truth, of all that it shows: Σ|p̂ − p| / Σp.
 
     >>> deviation(np.array([4.0, 3.0, np.nan]), np.array([5.0, 3.0, 2.0]))
     0.125
@@ -172,7 +172,7 @@ def _compare(
 
 
 def sampling_l1(setting: Setting, epoch: SimulatedEpoch, rng: np.random.Generator) -> float:
-    """L1 if everyone reported the truth: the error of sampling alone."""
+    """Draw the L1 error of sampling alone: everyone reports the truth."""
     listed = len(epoch.truth.listed)
     counts: IntArray = rng.multinomial(setting.users, epoch.truth.cells)
     return float(np.abs(counts / setting.users - epoch.truth.cells)[:listed].sum())

@@ -158,7 +158,7 @@ def draw_optin(
 def draw_records(
     people: People, users: int, records_each: int, same_query: float, rng: np.random.Generator
 ) -> IntArray:
-    """`held[slot, user]`, repetitions included."""
+    """Draw `held[slot, user]`, repetitions included."""
     held = np.empty((records_each, users), dtype=np.int64)
     held[0] = people.draw(users, rng)
     everyone = np.arange(users)
@@ -170,7 +170,7 @@ def draw_records(
 
 
 def distinct(held: IntArray) -> IntArray:
-    """All distinct records that each user holds, one after another."""
+    """Return the distinct records of each user, one after another."""
     if len(held) == 1:
         return np.asarray(held[0], dtype=np.int64)
     # Within a person, sorted: a record that equals the one before it is a repetition.
@@ -259,7 +259,7 @@ def _places(within: IntArray, numbers: IntArray) -> tuple[IntArray, NDArray[np.b
 
 
 def truth_of(people: People, cells: Cells, number: dict[Record, int]) -> Truth:
-    """The true probability of every cell: ⟨q,⋆⟩ is what its query holds beyond listed records."""
+    """Return the true probability of every cell; ⟨q,⋆⟩ has its query's unlisted records."""
     listed = np.array([number[record] for record in cells.records], dtype=np.int64)
     p = people.probability(listed)
     parts = [p]
