@@ -47,11 +47,11 @@ def test_what_sampling_alone_would_leave(at: At, says: Says) -> None:
             / at("epsilon", p, "l1_plain", f"{profile}, M = {LIST_SIZE[p]}", 4).mean
             for p in EVERYWHERE
         ]
-    assert (min(shares["sharp"]), max(shares["sharp"])) == pytest.approx((0.2, 0.45), abs=0.03)
+    assert (min(shares["sharp"]), max(shares["sharp"])) == pytest.approx((0.2, 0.4), abs=0.03)
     assert shares["sharp"][1] == min(shares["sharp"])
-    assert (1 / max(shares["paper"]), 1 / min(shares["paper"])) == pytest.approx((8, 27), abs=0.5)
-    says("would leave between a fifth (500 records) and nearly a half of what `sharp` leaves")
-    says("it is an eighth to a twenty-seventh of what `paper` leaves")
+    assert (1 / max(shares["paper"]), 1 / min(shares["paper"])) == pytest.approx((8, 25), abs=0.5)
+    says("would leave between a fifth (500 records) and two fifths of what `sharp` leaves")
+    says("it is an eighth to a twenty-fifth of what `paper` leaves")
 
 
 def test_ndcg_in_short(summary: Summary, says: Says) -> None:
@@ -132,11 +132,9 @@ def test_how_many_records_the_tables_share(at: At, says: Says) -> None:
         at("epsilon", "aol", "found", f"{profile}, M = 50", 4).mean
         for profile in ("paper", "sharp")
     ]
-    tables, generated = (
-        f"{round(min(values), -1):.0f} to {round(max(values), -1):.0f}"
-        for values in (found, same_size)
-    )
-    says(f"({tables} are found at ε = 4, against {generated})")
+    tables = f"{round(min(found), -1):.0f} to {round(max(found), -1):.0f}"
+    assert {round(value, -1) for value in same_size} == {70}
+    says(f"({tables} are found at ε = 4, against about 70)")
 
 
 def test_coverage_and_width(summary: Summary, at: At, says: Says) -> None:
