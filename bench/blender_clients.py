@@ -11,7 +11,7 @@ from bench._page import Table
 from blendstream.blender.paper.local import local_alg
 from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import SystemDice
+from blendstream.blender.values.random_source import SystemRandomSource
 from blendstream.blender.values.record import Record
 
 TITLE = "Simulated clients"
@@ -52,7 +52,7 @@ def batch(size: int) -> Callable[[], float]:
 
 def device(size: int) -> Callable[[], float]:
     """A device's own code on the operating system's dice, many times over."""
-    randomizer, dice = two_stage(size), SystemDice()
+    randomizer, dice = two_stage(size), SystemRandomSource()
     record = [randomizer.cells.records[0]]
     return lambda: float(sum(local_alg(record, randomizer, dice)[0][0] for _ in range(REPORTS)))
 

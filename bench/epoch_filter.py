@@ -38,7 +38,7 @@ grid, which it seldom does after the first epochs, all remembered publications a
 """
 
 RECORDS, LISTED, OPTIN, REPORTS, EPOCHS = 50_000, 500, 125_000, 4_875_000, 8
-#: The most that are remembered (`remembered_from`).
+#: The most that are remembered (`memory_start`).
 REMEMBERED = 31
 
 

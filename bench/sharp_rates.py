@@ -18,9 +18,9 @@ from blendstream.blender.noise.exact_noise import ExactNoise
 from blendstream.blender.profiles import PROFILES, build_head_list
 from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import SystemDice
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.random_source import SystemRandomSource
 from blendstream.blender.values.record import Record
 
 TITLE = "Rates of the randomizers"
@@ -49,7 +49,7 @@ def main(words: Sequence[str] = ()) -> list[Table]:
     arguments = parser.parse_args(words)
     records = tuple(Record(f"q{i // 4}", f"u{i}") for i in range(arguments.cells - 1))
     rng = np.random.default_rng(1)
-    dice = SystemDice()
+    dice = SystemRandomSource()
     table = Table(["randomizer", "cells per answer", "device's answers/s", "time of the paper's",
                    "simulated answers/s", "estimate"])  # fmt: skip
     baseline = 0.0

@@ -15,7 +15,7 @@ from blendstream.blender.values.cells import Cells, HeadList, RandomizerSpec
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.interfaces import DeviceRandomizer
 
-__all__ = ["DEVICE_RANDOMIZERS", "device_randomizer_for", "named"]
+__all__ = ["DEVICE_RANDOMIZERS", "device_randomizer_for", "find_randomizer"]
 
 _Randomizer = TypeVar("_Randomizer")
 
@@ -30,10 +30,10 @@ DEVICE_RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], DeviceR
 def device_randomizer_for(head_list: HeadList) -> DeviceRandomizer:
     """The randomizer that this head list names, built for its cells."""
     spec = head_list.randomizer
-    return named(DEVICE_RANDOMIZERS, spec.name)(head_list.cells, spec)
+    return find_randomizer(DEVICE_RANDOMIZERS, spec.name)(head_list.cells, spec)
 
 
-def named(known: Mapping[str, _Randomizer], name: str) -> _Randomizer:
+def find_randomizer(known: Mapping[str, _Randomizer], name: str) -> _Randomizer:
     """The randomizer of that name; a clear refusal where there is none."""
     if name not in known:
         raise ParameterError(

@@ -20,14 +20,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
+from blendstream.blender.noise.noise_distribution import gaussian_distribution, laplace_distribution
 from blendstream.blender.over_time.period_budget import PERIOD_HISTOGRAM
 from blendstream.blender.paper.blend import VarianceBlender
 from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
 from blendstream.blender.sharp.group_difference import Difference
-from blendstream.blender.sharp.optin_shares import OptinShares, SelectionCounts, optin_shares
+from blendstream.blender.sharp.optin_posterior import (
+    OptinPosterior,
+    SelectionCounts,
+    estimate_optin_shares,
+)
 from blendstream.blender.values.arrays import IntArray
 from blendstream.blender.values.cell_estimates import GroupEstimates
 from blendstream.blender.values.cells import HeadList
@@ -87,12 +91,12 @@ class OptinRelease:
         return self._estimates[0]
 
     @property
-    def shares(self) -> OptinShares | None:
+    def shares(self) -> OptinPosterior | None:
         """What the blend needs of p̂_O; `None` where there is nothing to tell, and in `paper`."""
         return self._estimates[1]
 
     @cached_property
-    def _estimates(self) -> tuple[GroupEstimates, OptinShares | None]:
+    def _estimates(self) -> tuple[GroupEstimates, OptinPosterior | None]:
         return _optin_estimates(self)
 
 
@@ -136,7 +140,7 @@ def estimate_epoch(
     )
 
 
-def _optin_estimates(release: OptinRelease) -> tuple[GroupEstimates, OptinShares | None]:
+def _optin_estimates(release: OptinRelease) -> tuple[GroupEstimates, OptinPosterior | None]:
     """p̂_O and what the blend needs of it: the same released numbers, the same p̂_O."""
     head_list, noisy, names = release.head_list, release.noisy, release.mechanisms
     cells, listed = head_list.cells, head_list.listed
@@ -150,7 +154,7 @@ def _optin_estimates(release: OptinRelease) -> tuple[GroupEstimates, OptinShares
     t_alone = estimate_noisy_counts(noisy, cells, intervals_from=own_of)
     if listed == 0 or (selected is None and noisy.users == 0):
         return t_alone, None
-    shares = optin_shares(selected, noisy, listed)
+    shares = estimate_optin_shares(selected, noisy, listed)
     return (t_alone if selected is None else optin_group(shares, t_alone, cells)), shares
 
 
@@ -162,6 +166,6 @@ def _selection_counts(release: OptinRelease) -> SelectionCounts | None:
         return None
     is_known = np.zeros(len(counts), dtype=np.bool_)
     is_known[list(release.known)] = True
-    law = gaussian_law if names.selector == PERIOD_HISTOGRAM else laplace_law
+    law = gaussian_distribution if names.selector == PERIOD_HISTOGRAM else laplace_distribution
     noise = law(release.selection_scale)
     return SelectionCounts(np.array(counts), users, noise, threshold, is_known)

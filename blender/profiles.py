@@ -61,9 +61,9 @@ __all__ = [
     "PROFILES",
     "SELECTION_SHARES",
     "build_head_list",
+    "choose_selector",
     "listing_threshold",
     "prepare_head_list",
-    "selector_of",
 ]
 
 
@@ -107,7 +107,7 @@ def build_head_list(
     raise ParameterError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
 
 
-def selector_of(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
+def choose_selector(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
     """Who builds the head list."""
     if profile == "paper":
         return ThresholdSelector()
@@ -244,7 +244,7 @@ def _selected(
     """S's draw: who selected, and the records that passed, in the order of its counts."""
     absent, raw, is_known = _with_known(counts, known)
     if rule is None:
-        selector = selector_of("sharp", parameters)
+        selector = choose_selector("sharp", parameters)
         name = selector.name
         selection = selector.select(raw, is_known, parameters, noise, keep_known=keep_known)
     else:

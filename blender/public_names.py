@@ -25,7 +25,6 @@ from blendstream.blender.registry import RANDOMIZERS, randomizer_for
 from blendstream.blender.sharp.agreement import Agreement, measure_agreement
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from blendstream.blender.values.cells import Cell, Cells, HeadList, RandomizerSpec
-from blendstream.blender.values.dice import RandomSource, SystemDice
 from blendstream.blender.values.errors import BlenderError, HeadListMismatch, ParameterError
 from blendstream.blender.values.interfaces import (
     HeadListSelector,
@@ -34,6 +33,7 @@ from blendstream.blender.values.interfaces import (
     Selection,
 )
 from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.random_source import RandomSource, SystemRandomSource
 from blendstream.blender.values.record import Record, normalise
 
 __all__ = [
@@ -62,7 +62,7 @@ __all__ = [
     "RandomizerSpec",
     "Record",
     "Selection",
-    "SystemDice",
+    "SystemRandomSource",
     "blend_probabilities",
     "create_head_list",
     "estimate_client_probabilities",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from blendstream.blender.device_registry import named
+from blendstream.blender.device_registry import find_randomizer
 from blendstream.blender.paper.two_stage_estimates import TwoStageEstimator
 from blendstream.blender.randomizers.subset_estimates import (
     RandomizedResponseEstimator,
@@ -32,4 +32,4 @@ RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], LocalRandomize
 def randomizer_for(head_list: HeadList) -> LocalRandomizer:
     """The randomizer that this head list names, built for its cells."""
     spec = head_list.randomizer
-    return named(RANDOMIZERS, spec.name)(head_list.cells, spec)
+    return find_randomizer(RANDOMIZERS, spec.name)(head_list.cells, spec)

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
-from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
+from blendstream.blender.noise.noise_distribution import gaussian_distribution, laplace_distribution
 from blendstream.blender.over_time.filter.filter_modes import FilterModes, default_modes
 from blendstream.blender.over_time.groups_over_time import pooled_difference
-from blendstream.blender.over_time.known_records import forgotten, shown
+from blendstream.blender.over_time.known_records import select_forgotten, select_shown
 from blendstream.blender.over_time.period_budget import calibrate_period, select_in_period
 from blendstream.blender.over_time.publication_filter import (
     ClientFigures,
@@ -35,7 +35,7 @@ from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.best_randomizer import best_randomizer
 from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
-from blendstream.blender.sharp.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.sharp.optin_posterior import SelectionCounts, estimate_optin_shares
 from blendstream.blender.sharp.stable_histogram import StableHistogram
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.cell_estimates import GroupEstimates
@@ -225,7 +225,7 @@ class _Run:
         self.known = self._places(self.filter.records)
         scores = self._scores(cells, own)
         self.publications[-1] = replace(self.publications[-1], forgotten=gone)
-        self.filter, self.selection = (f.without(gone) for f in (self.filter, self.selection))
+        self.filter, self.selection = (f.drop(gone) for f in (self.filter, self.selection))
         self.known = self._places(self.filter.records)
         return scores
 
@@ -277,7 +277,7 @@ class _Run:
             filtered = np.zeros(len(self.p))
             filtered[self._places(records)] = state.probability
             value = filtered[release.places]
-        gone = np.flatnonzero(forgotten(state, self.n_s)).tolist()
+        gone = np.flatnonzero(select_forgotten(state, self.n_s)).tolist()
         return (
             release.ordered(np.argsort(-value, kind="stable")),
             tuple(records[i] for i in gone),
@@ -317,13 +317,13 @@ class _Run:
         self, head: HeadList, release: _Release, t_counts: NoisyCounts, client: GroupEstimates
     ) -> GroupEstimates:
         """What the epoch says by itself, as `sharp` does."""
-        law = laplace_law if self.rule is None else gaussian_law
+        law = laplace_distribution if self.rule is None else gaussian_distribution
         selected = SelectionCounts(
             release.counts, self.n_s, law(self.scale), release.threshold, release.known
         )
         listed = len(head.cells.records)
         t_alone = estimate_noisy_counts(t_counts, head.cells, intervals_from=listed)
-        shares = optin_shares(selected, t_counts, listed)
+        shares = estimate_optin_shares(selected, t_counts, listed)
         optin = optin_group(shares, t_alone, head.cells)
         return blend_groups(shares, optin, client, head.cells, devices_admitted=True).estimates
 
@@ -362,7 +362,7 @@ class _Run:
         where = np.zeros(len(self.p), dtype=np.int64)
         where[self.known] = np.arange(len(self.known))
         listed = where[cells]
-        visible = shown(state, self.n_s)
+        visible = select_shown(state, self.n_s)
         length = max(1, int(visible.sum()))
         cut = np.partition(self.p[:-1], -length)[-length]
         top = np.argpartition(-self.p[:-1], self.setting.list_size)[: self.setting.list_size]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from blendstream.blender.paper.blend import optin_weight
-from blendstream.blender.profiles import SELECTION_SHARES, selector_of
+from blendstream.blender.profiles import SELECTION_SHARES, choose_selector
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.agreement import measure_agreement
 from blendstream.blender.values.arrays import FloatArray, IntArray
@@ -113,7 +113,7 @@ def listed_in_one_epoch(
     numbers = np.union1d(present, known)
     counts = np.zeros(len(numbers), dtype=np.int64)
     counts[np.searchsorted(numbers, present)] = tally
-    selection = selector_of(profile, parameters).select(
+    selection = choose_selector(profile, parameters).select(
         counts, np.isin(numbers, known), parameters, SimulatedNoise(rng)
     )
     return np.asarray(numbers[selection.kept], dtype=np.int64)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from blendstream.blender.values.dice import RandomSource
+from blendstream.blender.values.random_source import RandomSource
 from blendstream.localclient.errors import ClockWrong
 from blendstream.localclient.limits import Limits
 from blendstream.localclient.store import Store

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from blendstream.blender.values.dice import RandomSource, SystemDice
 from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.random_source import RandomSource, SystemRandomSource
 from blendstream.blender.values.record import normalise
 from blendstream.localclient.budget import total_spent
 from blendstream.localclient.errors import ClientRefused, ClockWrong, HeadListRefused, LimitReached
@@ -72,7 +72,7 @@ class _Parts(NamedTuple):
     """Clock, random source and disk. Only tests replace them; no setting of an application does."""
 
     clock: Callable[[], float] = time.time
-    dice: RandomSource = SystemDice()
+    dice: RandomSource = SystemRandomSource()
     files: Callable[[Path], Files] = Files
 
 

@@ -18,9 +18,9 @@ from itertools import permutations
 from blendstream.blender.device_registry import DEVICE_RANDOMIZERS, device_randomizer_for
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import HeadList
-from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.errors import BlenderError
 from blendstream.blender.values.interfaces import DeviceRandomizer
+from blendstream.blender.values.random_source import RandomSource
 from blendstream.blender.values.record import Record
 from blendstream.localclient.errors import HeadListRefused
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from blendstream.blender.paper.local import local_alg
-from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.interfaces import DeviceRandomizer
+from blendstream.blender.values.random_source import RandomSource
 from blendstream.localclient.budget import add_entry, check_entry, check_follows
 from blendstream.localclient.delivering import deliver, remove_expired
 from blendstream.localclient.errors import HeadListRefused, StorageRefused

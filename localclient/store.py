@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from blendstream.blender.values.dice import RandomSource
+from blendstream.blender.values.random_source import RandomSource
 from blendstream.blender.values.record import Record
 from blendstream.localclient.errors import StateUnreadable
 from blendstream.localclient.files import Files

@@ -152,7 +152,7 @@ class DrawnService:
         gone = tuple(records[place] for place in release.forgotten)
         scale = release.selection_scale
         self.known = tuple(r for r in records if r not in gone)
-        self.lists = self.lists.without(r for r in self.lists.records if r not in records).follow(
+        self.lists = self.lists.drop(r for r in self.lists.records if r not in records).follow(
             Publication(
                 state.epoch, records, np.array(counts, dtype=np.int64), n_s,
                 laplace_variance(scale) if rule is None else scale**2, 0, forgotten=gone,

@@ -3,7 +3,7 @@
     `selection_memory`    over head lists: ranks and forgets known records
     `estimates_memory`    over head lists and estimates: computes the filtered estimate
 
-Promises: uses only committed documents of the release log, from `remembered_from` on, so every
+Promises: uses only committed documents of the release log, from `memory_start` on, so every
 process computes the same state after any loss. A new process reads up to 31 epochs, a running one
 only the last. The decisions of the first filter (order, forgetting) are committed with the head
 list and never computed again.
@@ -28,7 +28,7 @@ from blendstream.agents.jobs.metrics import FILTER_FAILURES
 from blendstream.blender.over_time.publication_filter import (
     Publication,
     RecordFilter,
-    remembered_from,
+    memory_start,
 )
 from blendstream.blender.values.errors import NotFinite
 from blendstream.streams.releases.documents import DocumentReference
@@ -99,7 +99,7 @@ async def estimates_memory(
 
 def _remembered_epochs(log_state: ReleaseLogState, epoch: int) -> Iterator[EpochState]:
     numbers = (
-        number for number in sorted(log_state.epochs) if remembered_from(epoch) <= number < epoch
+        number for number in sorted(log_state.epochs) if memory_start(epoch) <= number < epoch
     )
     return (log_state.epochs[number] for number in numbers)
 
@@ -172,7 +172,7 @@ def _follow_list(memory: RecordFilter, publication: Publication | None) -> Recor
     if publication is None:
         return memory
     listed = set(publication.records)
-    return memory.without(r for r in memory.records if r not in listed).follow(publication)
+    return memory.drop(r for r in memory.records if r not in listed).follow(publication)
 
 
 def _follow_estimates(memory: FilterMemory, documents: tuple[bytes, bytes]) -> FilterMemory:

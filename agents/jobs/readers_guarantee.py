@@ -42,7 +42,7 @@ def readers_guarantee(
     if reports == 0:
         return None
     delta, own = parameters.plan.privacy.delta, parameters.charge.clients
-    hidden = ShuffleBound.among(randomizer_for(head_list), reports)
+    hidden = ShuffleBound.from_reports(randomizer_for(head_list), reports)
     epochs = _epochs_of_a_client(parameters)
 
     def at_most(times: int) -> float:

@@ -122,7 +122,7 @@ def _count_reports(
     shape = AnswerShape(
         head_list.cells, head_list.cells_per_answer, head_list.answers, head_list.wildcard_alone
     )
-    legal = shape.allowed(cells)
+    legal = shape.allows_rows(cells)
     if not legal.all():
         tally.refused[Refusal.MALFORMED] += int(np.count_nonzero(~legal))
         _add_dead_letters(verdict, deliveries, np.flatnonzero(~legal))

@@ -1,3 +1,3 @@
 """Exact integer noise: the law of each variable, how it is drawn, and what its tail allows."""
 
-__all__ = ["exact_noise", "noise_law", "opendp_noise"]
+__all__ = ["exact_noise", "noise_distribution", "opendp_noise"]

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise.exact_law import NoiseDistribution
+from blendstream.blender.noise.exact_distribution import NoiseDistribution
 from blendstream.blender.noise.exact_rejection import draw_gaussian, draw_laplace
 from blendstream.blender.noise.exact_sampler import RandomBytes, draw, inversion_table
 from blendstream.blender.values.arrays import IntArray
@@ -176,8 +176,8 @@ class ExactNoise:
         thrown = np.frombuffer(self._random_bytes(4 * number), dtype="<u4")
         return np.asarray(thrown.astype(np.int64) < heads)
 
-    def _add(self, counts: IntArray, law: NoiseDistribution) -> IntArray:
-        noise = draw(inversion_table(law), len(counts), self._random_bytes)
+    def _add(self, counts: IntArray, distribution: NoiseDistribution) -> IntArray:
+        noise = draw(inversion_table(distribution), len(counts), self._random_bytes)
         noise += counts
         return noise
 

@@ -26,7 +26,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.noise.exact_law import TABLE_BITS, NoiseDistribution, certified_floors
+from blendstream.blender.noise.exact_distribution import (
+    TABLE_BITS,
+    NoiseDistribution,
+    certified_floors,
+)
 
 __all__ = ["InversionTable", "LazyUniform", "RandomBytes", "draw", "inversion_table"]
 
@@ -51,27 +55,27 @@ class InversionTable:
     highest bit of i is the sign, the other 15 are the first of V.
     """
 
-    law: NoiseDistribution
+    distribution: NoiseDistribution
     floors: NDArray[np.uint64]
     guide: NDArray[np.int32]
 
     @classmethod
-    def of(cls, law: NoiseDistribution) -> InversionTable:
+    def of(cls, distribution: NoiseDistribution) -> InversionTable:
         """Compute the floors, and what 15 bits settle."""
-        floors = np.array(certified_floors(law), dtype=np.uint64)
+        floors = np.array(certified_floors(distribution), dtype=np.uint64)
         lowest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(_REST)
         highest = lowest + np.uint64((1 << _REST) - 1)
         # A cell without an entry is above C(j) for all entries before it, and below all others.
         before = np.searchsorted(floors, lowest, side="left").astype(np.int32)
         settled = before == np.searchsorted(floors, highest, side="right")
         guide = [np.where(settled, size, _OPEN) for size in (before, -before)]
-        return cls(law, floors, np.concatenate(guide))
+        return cls(distribution, floors, np.concatenate(guide))
 
 
 @lru_cache(maxsize=16)
-def inversion_table(law: NoiseDistribution) -> InversionTable:
+def inversion_table(distribution: NoiseDistribution) -> InversionTable:
     """The law's table, made once. The largest takes 2 MiB and 0.7 s, usual ones a millisecond."""
-    return InversionTable.of(law)
+    return InversionTable.of(distribution)
 
 
 def draw(table: InversionTable, size: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
@@ -99,7 +103,7 @@ def _draw_further(
     # last entry is 2^64 − 1, so none are above it and what lies beyond the table is equal to it.
     size = np.searchsorted(table.floors, prefix, side="left")
     for i in np.flatnonzero(table.floors[size] == prefix).tolist():
-        size[i] = _settle(table.law, LazyUniform(random_bytes, int(prefix[i])))
+        size[i] = _settle(table.distribution, LazyUniform(random_bytes, int(prefix[i])))
     return np.where(first >> np.uint16(_GUIDE_BITS), -size, size)
 
 
@@ -127,16 +131,16 @@ class LazyUniform:
         return None
 
 
-def _settle(law: NoiseDistribution, uniform: LazyUniform) -> int:
+def _settle(distribution: NoiseDistribution, uniform: LazyUniform) -> int:
     """min{ j : V < C(j) }, with more bits of V and more digits of C for as long as it takes."""
-    while (size := _search(law, uniform)) is None:
+    while (size := _search(distribution, uniform)) is None:
         uniform.draw_more()
     return size
 
 
-def _search(law: NoiseDistribution, uniform: LazyUniform) -> int | None:
+def _search(distribution: NoiseDistribution, uniform: LazyUniform) -> int | None:
     bits = uniform.length + 64  # rounding costs the last 20 to 40 of them
-    for j, (low, high) in enumerate(law.cumulative(bits)):
+    for j, (low, high) in enumerate(distribution.cumulative(bits)):
         below = uniform.is_below(low, high, bits=bits)
         if below is not False:
             return j if below else None

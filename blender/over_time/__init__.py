@@ -1,4 +1,4 @@
-"""Many epochs together: one budget for a period, and what earlier publications still tell."""
+"""Mechanisms over many epochs: one budget per period, and a filter over all publications."""
 
 __all__ = [
     "epoch_memory",

@@ -1,17 +1,17 @@
-"""What an epoch's head list remembers of earlier ones: what is known, in which order, until when.
+"""Rank an epoch's released records, and choose which to forget, by all epochs so far.
 
-Known = everything ever published, less what was forgotten (`blender.over_time.known_records`). A
-filter over S's released counts (`blender.over_time.publication_filter`), with this epoch's counts
-in it, says which records are given up; they are new again in the next epoch. Under one budget for a
-period it also says in which order records are listed: one epoch's counts carry the noise of the
-whole period, and a list in their order would change places at random. An epoch with a budget of its
-own is listed by its own counts, so that its estimates use its window alone.
+Known records are all published records that are not forgotten (`blender.over_time.known_records`).
+A filter over S's released counts (`blender.over_time.publication_filter`), this epoch's included,
+decides which records are forgotten; they are new again in the next epoch. Under one budget for a
+period it also decides the order of the list: one epoch's counts carry the noise of the whole
+period, and a list in their order would change at random. An epoch with its own budget is ordered
+by its own counts, so that its estimates use its window alone.
 
-Promises: post-processing of released counts only: `remember` sees noisy counts, of this epoch and
-of earlier ones, and looks at records in the order of their text, which no one's data change. A
-filter that fails costs no epoch: the counts, which are drawn by then, decide alone.
-Assumes: `memory` was made of S's released counts alone. Clients' estimates may come later than the
-next head list is due, and what is known must not wait for them.
+Promises: post-processing of released counts only: `remember` receives noisy counts of this epoch
+and of earlier ones, and processes records in the order of their text, which does not depend on
+anyone's data. If the filter fails, the epoch continues: this epoch's noisy counts decide alone.
+Assumes: `memory` contains S's released counts alone. The next head list may be due before the
+clients' estimates exist, and the known records must not wait for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.over_time.known_records import forgotten, lowest_beyond
+from blendstream.blender.over_time.known_records import select_beyond, select_forgotten
 from blendstream.blender.over_time.period_budget import PeriodRule
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
 from blendstream.blender.values.arrays import FloatArray, IntArray
@@ -33,10 +33,9 @@ __all__ = ["EpochMemory", "ListRanking", "remember"]
 
 @dataclass(frozen=True, slots=True)
 class EpochMemory:
-    """What a head list needs beyond the counts: what was published before, and a period's rule.
+    """Input of a head list besides the counts: earlier publications and the period's rule.
 
-    At most `most_known` records stay known. `rule` is of the budget period that the epoch belongs
-    to, if any.
+    At most `most_known` records stay known. `rule` is that of the epoch's budget period, if any.
     """
 
     epoch: int
@@ -47,9 +46,9 @@ class EpochMemory:
 
 @dataclass(frozen=True, slots=True)
 class ListRanking:
-    """By what each released record is ranked, which are to be forgotten, and why not by a filter.
+    """The value by which each released record is ranked, and the records to forget.
 
-    `failure` is what made the filter fail; then both follow from this epoch's noisy counts.
+    `failure` is the error if the filter failed; then both follow from this epoch's noisy counts.
     """
 
     value: FloatArray
@@ -65,38 +64,39 @@ def remember(
     users: int,
     noise_variance: float,
 ) -> ListRanking:
-    """What this epoch's released counts, after all before them, say of each record."""
+    """Rank this epoch's released records, given its counts and all earlier publications."""
     own = noisy.astype(np.float64)
     if users == 0 or not records:
         return ListRanking(own, np.zeros(len(records), dtype=np.bool_))
     by_text = np.array(sorted(range(len(records)), key=records.__getitem__), dtype=np.int64)
     ordered, counts = tuple(records[i] for i in by_text.tolist()), noisy[by_text]
     failure: Exception | None = None
-    value, gone = counts.astype(np.float64), lowest_beyond(counts, before.most_known)
+    value, forgotten = counts.astype(np.float64), select_beyond(counts, before.most_known)
     try:
-        value, gone = _filtered(before, ordered, counts, users, noise_variance)
+        value, forgotten = _apply_filter(before, ordered, counts, users, noise_variance)
     except Exception as error:
-        # Noise is drawn: giving up here would lose the epoch, and drawing again is forbidden.
+        # Noise is drawn: an error here would lose the epoch, since drawing again is forbidden.
         failure = error
     back = np.empty_like(by_text)
     back[by_text] = np.arange(len(by_text))
-    return ListRanking(value[back], gone[back], failure)
+    return ListRanking(value[back], forgotten[back], failure)
 
 
-def _filtered(
+def _apply_filter(
     before: EpochMemory,
     records: tuple[Record, ...],
     counts: IntArray,
     users: int,
     noise_variance: float,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Each record's filtered probability, and whether it is given up."""
+    """Return each record's filtered probability, and which records to forget."""
     released = set(records)
-    # What an earlier list had and this one lacks was given up, or is not known to this period.
+    # Records of an earlier list that this one lacks were forgotten, or belong to another period.
     memory = before.memory
-    known = memory.without(r for r in memory.records if r not in released)
-    seen = known.follow(Publication(before.epoch, records, counts, users, noise_variance, listed=0))
-    place = {record: i for i, record in enumerate(seen.records)}
+    known = memory.drop(r for r in memory.records if r not in released)
+    publication = Publication(before.epoch, records, counts, users, noise_variance, listed=0)
+    after = known.follow(publication)
+    place = {record: i for i, record in enumerate(after.records)}
     order = np.fromiter((place[r] for r in records), np.int64, len(records))
-    gone = forgotten(seen.state, users, most=before.most_known)
-    return seen.state.probability[order], gone[order]
+    forgotten = select_forgotten(after.state, users, most=before.most_known)
+    return after.state.probability[order], forgotten[order]

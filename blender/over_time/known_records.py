@@ -1,18 +1,19 @@
-"""Known = everything ever published, less what the filter gave up.
+"""Decide which published records stay known, and which of these are shown.
 
-A published record is public: its count may be noised and released in every later epoch without a
-threshold. That costs no δ and keeps rare but real records in sight. Records that no one holds any
-more would pile up, so they are forgotten:
+A record is known from its first publication until it is forgotten. It is public, so its count may
+be noised and released in every later epoch without a threshold. That costs no δ and keeps rare but
+real records in the estimates. Records that no one holds any more would accumulate, so the filter's
+state decides:
 
-    shown        n·m ≥ 2            the estimate says that at least two of n people hold it
+    shown        n·m ≥ 2            by the estimate, at least two of n people hold it
     forgotten    n·(m + √P) < 2     even one deviation above the estimate it would not be shown
 
 A forgotten record is new again: it must pass the threshold, like any other.
 
-Promises: looks at the filter's state alone, a function of published documents, so what is known in
-the next epoch costs no privacy (docs/privacy-over-time.md). At most `most` records stay known.
-Assumes: what was forgotten is written to the log when it is decided, and read from there: floats
-differ between processors, and two readers must know the same records.
+Promises: reads the filter's state alone, a function of published documents, so the known records of
+the next epoch cost no privacy (docs/privacy-over-time.md). At most `most` records stay known.
+Assumes: the job writes its decision to the log, and others read it there: floats differ between
+processors, and two readers must know the same records.
 
 Symbols: m, P = the filter's mean and variance; n = users of S.
 """
@@ -25,22 +26,24 @@ from numpy.typing import NDArray
 from blendstream.blender.over_time.filter.epoch_filter import FilterState
 from blendstream.blender.values.errors import require
 
-__all__ = ["SHOWN_FROM", "forgotten", "lowest_beyond", "shown"]
+__all__ = ["SHOWN_FROM", "select_beyond", "select_forgotten", "select_shown"]
 
-#: How many of S's users must hold a record, by the estimate, for it to be shown. Lower would show
-#: records that are noise; higher would hide real ones.
+#: Least number of S's users who hold a shown record, by the estimate. Lower would show records that
+#: are noise; higher would hide real ones.
 SHOWN_FROM = 2.0
 
 
-def shown(state: FilterState, users: int) -> NDArray[np.bool_]:
-    """Which known records belong on the published list."""
+def select_shown(state: FilterState, users: int) -> NDArray[np.bool_]:
+    """Mark the known records that the published list shows."""
     return np.asarray(users * state.mean[0] >= SHOWN_FROM)
 
 
-def forgotten(state: FilterState, users: int, *, most: int | None = None) -> NDArray[np.bool_]:
-    """Which known records are to be new again; if more than `most` stay, the lowest go too.
+def select_forgotten(
+    state: FilterState, users: int, *, most: int | None = None
+) -> NDArray[np.bool_]:
+    """Mark the known records to forget; if more than `most` would stay, the lowest of these too.
 
-    Lowest by m + √P, what each could well be; of equal ones the one known later.
+    Lowest by m + √P; of equal records the one that became known later is forgotten.
     """
     require(
         users >= 1 and (most is None or most >= 1),
@@ -48,13 +51,13 @@ def forgotten(state: FilterState, users: int, *, most: int | None = None) -> NDA
     )
     likely = users * (state.mean[0] + np.sqrt(state.variance))
     gone = np.asarray(likely < SHOWN_FROM)
-    return gone if most is None else gone | lowest_beyond(likely, most)
+    return gone if most is None else gone | select_beyond(likely, most)
 
 
-def lowest_beyond(values: NDArray[np.float64] | NDArray[np.int64], most: int) -> NDArray[np.bool_]:
-    """All but the `most` largest; of equal ones the later go.
+def select_beyond(values: NDArray[np.float64] | NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+    """Mark all but the `most` largest values; of equal ones the later are marked.
 
-    >>> lowest_beyond(np.array([3, 1, 2, 1]), most=3).tolist()
+    >>> select_beyond(np.array([3, 1, 2, 1]), most=3).tolist()
     [False, False, False, True]
     """
     beyond = np.zeros(len(values), dtype=np.bool_)

@@ -57,7 +57,7 @@ PERIOD_HISTOGRAM: Final = "period-histogram"
 
 #: The most records a person may release in a period, m·T. A year of epochs with two records each is
 #: far below; beyond it the accountant's grid would have to be finer than it can add up.
-MOST_RECORDS = 3_000
+MAX_RECORDS = 3_000
 
 #: How often a pair is looked for again, each time further below δ.
 _ATTEMPTS = 8
@@ -168,7 +168,7 @@ class PeriodBudget:
     `shares_id` names the secret that puts people into S, T and the click graph's share.
 
     >>> budget = PeriodBudget(calibrate_period(1.0, 1e-3, 1, 2), "a")
-    >>> budget = budget.opened(7, budget.rule, "a").opened(8, budget.rule, "a")
+    >>> budget = budget.open_epoch(7, budget.rule, "a").open_epoch(8, budget.rule, "a")
     >>> budget.refusal(9, budget.rule, "a")
     'a period of 2 epochs has opened all of them; epoch 9 belongs to the next period'
     """
@@ -208,7 +208,7 @@ class PeriodBudget:
             )
         return None
 
-    def opened(self, epoch: int, rule: PeriodRule, shares_id: str) -> PeriodBudget:
+    def open_epoch(self, epoch: int, rule: PeriodRule, shares_id: str) -> PeriodBudget:
         """The period with this epoch opened; refuses what would break the proof."""
         refused = self.check_charge(epoch, rule, shares_id)
         require(refused is None, refused or "")
@@ -227,8 +227,8 @@ def _check(epsilon: float, delta: float, m: int, t: int) -> None:
     require(m >= 1, f"records_per_user must be at least 1, got records_per_user={m}")
     require(t >= 1, f"a period must have at least 1 epoch, got epochs={t}")
     require(
-        m * t <= MOST_RECORDS,
-        f"a person may release at most {MOST_RECORDS} records in a period, got {m} records "
+        m * t <= MAX_RECORDS,
+        f"a person may release at most {MAX_RECORDS} records in a period, got {m} records "
         f"in each of {t} epochs; shorten the period or lower m_O",
     )
 

@@ -1,16 +1,15 @@
-"""Follow the published documents, epoch by epoch: what all of them together say of every record.
+"""Estimate every known record from all publications so far, epoch by epoch.
 
-Beside an epoch's own estimate, which looks at that epoch alone, a publication carries this one:
+A publication has two estimates of each record:
 
-    the epoch's own     what people had in this window; independent of all other epochs
-    filtered            the best guess at it from all publications so far; closer to the truth, and
-                        the one for rankings, trends and history
+    the epoch's own     from this window alone; independent of all other epochs
+    filtered            from all publications so far; closer to the truth, and the one to use for
+                        rankings, trends and history
 
-Promises: post-processing only. The state depends on publications and on nothing else, so that it
-can be rebuilt from them on any machine, after any loss. Floats may differ in their last digits
-between processors; what is decided with them (which records are forgotten) travels in the
-publication.
-Assumes: publications come in order, each with all records that were known to it.
+Promises: post-processing only. The state depends on publications alone, so any machine can rebuild
+it from them after any loss. Floats may differ in their last digits between processors; a decision
+that depends on them (which records are forgotten) is part of the publication.
+Assumes: publications arrive in order, each with all records that were known at its time.
 
 Symbols: m, P = the filter's mean and variance of a record's probability; τ = between_groups.
 
@@ -25,9 +24,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from blendstream.blender.over_time.filter.epoch_filter import FilterState, advance, empty_state
-from blendstream.blender.over_time.filter.filter_model import Observed
+from blendstream.blender.over_time.filter.filter_model import Observation
 from blendstream.blender.over_time.filter.filter_modes import FilterModes
-from blendstream.blender.over_time.known_records import shown
+from blendstream.blender.over_time.known_records import select_shown
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.cell_estimates import Estimates
 from blendstream.blender.values.errors import HeadListMismatch, NotFinite, ParameterError
@@ -39,23 +38,23 @@ __all__ = [
     "FilteredEstimates",
     "Publication",
     "RecordFilter",
-    "clients_observed",
-    "optin_observed",
-    "remembered_from",
+    "memory_start",
+    "observe_clients",
+    "observe_optin",
 ]
 
-#: Memory begins anew every so many epochs, with the last so many read again. Fewer would forget
-#: what still helps; more would let a new process read longer than it must.
+#: The memory restarts every so many epochs, after reading as many earlier ones. Fewer would discard
+#: information; more would make a new process read longer at its start.
 _MEMORY_EPOCHS = 16
 
 
-def remembered_from(epoch: int) -> int:
-    """The first epoch whose publication the filter of this epoch reads: 16 to 31 epochs before it.
+def memory_start(epoch: int) -> int:
+    """Return the first epoch whose publication this epoch's filter reads: 16 to 31 epochs earlier.
 
-    Known from the number alone, so that every reader begins with the same publication however long
+    Depends on the number alone, so that every reader starts with the same publication, however long
     it has been running.
 
-    >>> [remembered_from(epoch) for epoch in (3, 16, 31, 32, 47, 48)]
+    >>> [memory_start(epoch) for epoch in (3, 16, 31, 32, 47, 48)]
     [0, 0, 0, 16, 16, 32]
     """
     return max(0, (epoch // _MEMORY_EPOCHS - 1) * _MEMORY_EPOCHS)
@@ -63,7 +62,7 @@ def remembered_from(epoch: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """What the clients' reports said of the listed records: p̂ and σ̂² as published."""
+    """The clients' published estimates of the listed records: p̂ and σ̂²."""
 
     probability: FloatArray
     variance: FloatArray
@@ -72,11 +71,11 @@ class ClientFigures:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The numbers of one epoch's documents that the filter reads, and no others.
+    """The numbers that the filter reads from one epoch's documents.
 
     `counts` are S's noisy counts of `records`, with noise of variance `noise`; the first `listed`
-    have cells, on which `estimation` (T's noisy counts) and `clients` run. `forgotten` are the
-    records that were new again after this epoch.
+    have cells: `estimation` (T's noisy counts) and `clients` are parallel to these. The records in
+    `forgotten` are new again after this epoch.
     """
 
     epoch: int
@@ -93,7 +92,7 @@ class Publication:
     forgotten: tuple[Record, ...] = ()
 
     def __post_init__(self) -> None:
-        """Everything runs over the records it says."""
+        """Refuse arrays that are not parallel to their records."""
         if not len(self.records) == len(self.counts) >= self.listed >= 0:
             raise HeadListMismatch(
                 f"counts must run over the {len(self.records)} records, of which at most all are "
@@ -115,8 +114,8 @@ class Publication:
 class FilteredEstimates:
     """p̂, σ̂² and 95 % intervals of all published records, largest first, and of their queries.
 
-    A query's figure is the sum over its records, so its true share is at least that: records that
-    no publication has shown are not in it.
+    A query's estimate is the sum over its published records; its true share is larger by that of
+    the unpublished ones.
     """
 
     records: tuple[Record, ...]
@@ -127,7 +126,7 @@ class FilteredEstimates:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """The filter's state with the records that it runs over."""
+    """The filter's state, with the records that its arrays are parallel to."""
 
     records: tuple[Record, ...]
     state: FilterState
@@ -136,17 +135,17 @@ class RecordFilter:
     _place: dict[Record, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Number the records once."""
+        """Index the records once."""
         place = {record: i for i, record in enumerate(self.records)}
         object.__setattr__(self, "_place", place)
 
     @classmethod
     def start(cls, modes: FilterModes | None = None) -> RecordFilter:
-        """Before the first publication."""
+        """Return the filter before its first publication."""
         return cls((), empty_state(modes))
 
     def follow(self, publication: Publication) -> RecordFilter:
-        """After one more publication, and without what it says is forgotten."""
+        """Return the filter after one more publication, without the records that this forgets."""
         if self.last_epoch is not None and publication.epoch <= self.last_epoch:
             raise ParameterError(
                 f"publications must come in order, got epoch {publication.epoch} "
@@ -159,55 +158,57 @@ class RecordFilter:
                 f"epoch {publication.epoch} lacks {missing}"
             )
         tau = publication.between_groups
-        before = self.carried(publication.epoch - 1, between_groups=tau)
+        before = self.carry_to(publication.epoch - 1, between_groups=tau)
         fresh = [record for record in publication.records if record not in self._place]
         records = (*self.records, *fresh)
         place = {record: i for i, record in enumerate(records)}
-        # Where each of the publication's records is in the filter.
+        # The place of each of the publication's records in the filter.
         order = np.fromiter((place[r] for r in publication.records), np.int64, len(records))
-        optin, clients = optin_observed(publication), clients_observed(publication)
+        optin, clients = observe_optin(publication), observe_clients(publication)
         try:
             state = advance(
-                before.state, _placed(optin, order), _placed(clients, order), between_groups=tau
+                before.state, _reorder(optin, order), _reorder(clients, order), between_groups=tau
             )
         except NotFinite as error:
-            # Its number in this epoch's list, which is published, not in the filter.
+            # Its number in this epoch's published list, not in the filter.
             number = int(np.flatnonzero(order == error.record)[0])
             raise NotFinite(error.quantity, number) from None
         followed = RecordFilter(records, state, publication.epoch, publication.users)
-        return followed.without(publication.forgotten)
+        return followed.drop(publication.forgotten)
 
-    def carried(self, epoch: int, *, between_groups: float = 0.0) -> RecordFilter:
-        """After all epochs up to this one, where those since the last published no counts.
+    def carry_to(self, epoch: int, *, between_groups: float = 0.0) -> RecordFilter:
+        """Advance to this epoch, if the epochs since the last publication released no counts.
 
-        Each makes every record as much less certain as an epoch's change can be.
+        Each of them adds the uncertainty of one epoch's change to every record.
         """
         if self.last_epoch is None or epoch <= self.last_epoch:
             return self
         size, state = len(self.records), self.state
-        nothing = Observed(np.full(size, np.nan), np.full(size, float(self.users)), np.zeros(size))
+        nothing = Observation(
+            np.full(size, np.nan), np.full(size, float(self.users)), np.zeros(size)
+        )
         for _ in range(min(epoch - self.last_epoch, 2 * _MEMORY_EPOCHS)):
             state = advance(state, nothing, nothing, between_groups=between_groups)
         return replace(self, state=state, last_epoch=epoch)
 
-    def without(self, forgotten: Iterable[Record]) -> RecordFilter:
-        """Without these records, which are new again."""
-        gone = set(forgotten)
-        if not gone:
+    def drop(self, forgotten: Iterable[Record]) -> RecordFilter:
+        """Return the filter without these records, which are new again."""
+        dropped = set(forgotten)
+        if not dropped:
             return self
-        stays = np.fromiter((r not in gone for r in self.records), np.bool_, len(self.records))
-        kept = tuple(r for r in self.records if r not in gone)
+        stays = np.fromiter((r not in dropped for r in self.records), np.bool_, len(self.records))
+        kept = tuple(r for r in self.records if r not in dropped)
         return replace(self, records=kept, state=self.state.keep(stays))
 
     def estimates(self, listed: Iterable[Record] = ()) -> FilteredEstimates:
-        """Every published record, that is all `listed` and all shown, and the sums by query.
+        """Estimate all published records (those `listed` and those shown) and their queries.
 
-        A query's records are sampled and move nearly independently: their variances add up. What
-        the groups differ by may be shared by a whole query (opt-in users who like it more, with all
-        its URLs): of that part deviations add up, as they do in an epoch's own totals.
+        A query's records are sampled and change nearly independently: their variances add up. The
+        groups' difference may be common to a whole query (opt-in users like it more, with all its
+        URLs): of that part the deviations add up, as in an epoch's own totals.
         """
         state = self.state
-        visible = shown(state, max(self.users, 1))
+        visible = select_shown(state, max(self.users, 1))
         visible[[self._place[record] for record in listed]] = True
         ranked = sorted(
             np.flatnonzero(visible).tolist(), key=lambda i: (-state.mean[0, i], self.records[i])
@@ -229,18 +230,19 @@ class RecordFilter:
         )
 
 
-def optin_observed(publication: Publication) -> Observed:
-    """S's and T's counts as one share of one group of people.
+def observe_optin(publication: Publication) -> Observation:
+    """Combine S's and T's counts into one observation of the opt-in group.
 
-    Both are counts of the same group, with noise of their own: weighed by their precision at a
-    common p. A weight of a on S makes sampling a²/n_S + (1−a)²/n_T, as of one larger group.
+    Both are counts of one group, each with its own noise, and are weighed by their precision at a
+    common p. With weight a on S the sampling variance is a²/n_S + (1−a)²/n_T, that of a larger
+    group.
     """
     size = len(publication.records)
     n = float(publication.users)
     share, users = publication.counts / n, np.full(size, n)
     noise = np.full(size, publication.noise / n**2)
     if publication.estimation is None or publication.estimation_users == 0:
-        return Observed(share, users, noise)
+        return Observation(share, users, noise)
     t = float(publication.estimation_users)
     listed = slice(0, publication.listed)
     other = publication.estimation / t
@@ -253,33 +255,33 @@ def optin_observed(publication: Publication) -> Observed:
     noise[listed] = (a**2 * publication.noise / n**2) + (
         (1 - a) ** 2 * publication.estimation_noise / t**2
     )
-    return Observed(share, users, noise)
+    return Observation(share, users, noise)
 
 
-def clients_observed(publication: Publication) -> Observed:
-    """The clients' estimates; what their variance has beyond the sampling of people is noise."""
+def observe_clients(publication: Publication) -> Observation:
+    """Convert the clients' estimates; variance beyond the sampling of people counts as noise."""
     size, clients = len(publication.records), publication.clients
     share, users, noise = np.full(size, np.nan), np.ones(size), np.zeros(size)
     if clients is None or clients.reports == 0:
-        return Observed(share, users, noise)
+        return Observation(share, users, noise)
     users[:] = clients.reports
-    # A disputed record's figures are left out (NaN), and one report alone has no variance (∞).
+    # A disputed record's estimate is missing (NaN), and that of a single report has variance ∞.
     known = np.isfinite(clients.variance) & ~np.isnan(clients.probability)
     inside = np.clip(clients.probability, 0.0, 1.0)
     sampling = inside * (1 - inside) / clients.reports
     added = np.maximum(clients.variance - sampling, 0.0)
     share[: publication.listed] = np.where(known, clients.probability, np.nan)
     noise[: publication.listed] = np.where(known, added, 0.0)
-    return Observed(share, users, noise)
+    return Observation(share, users, noise)
 
 
-def _placed(group: Observed, order: IntArray) -> Observed:
+def _reorder(group: Observation, order: IntArray) -> Observation:
     arrays = []
     for values in (group.share, group.users, group.noise):
         moved = np.empty_like(values)
         moved[order] = values
         arrays.append(moved)
-    return Observed(*arrays)
+    return Observation(*arrays)
 
 
 def _estimates(mean: FloatArray, variance: FloatArray) -> Estimates:

@@ -51,7 +51,7 @@ from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.interfaces import LocalRandomizer
 
-__all__ = ["ClonePair", "ShuffleBound", "pairs_of", "readers_delta", "readers_epsilon"]
+__all__ = ["ClonePair", "ShuffleBound", "clone_pairs", "readers_delta", "readers_epsilon"]
 
 #: Losses are rounded up to a grid of so many steps in their deviation: ε is overstated by less than
 #: a hundredth of itself, and a year of epochs adds up in seconds.
@@ -85,13 +85,13 @@ class ShuffleBound:
     answers: int = 1
 
     @classmethod
-    def among(cls, randomizer: LocalRandomizer, reports: int) -> ShuffleBound:
+    def from_reports(cls, randomizer: LocalRandomizer, reports: int) -> ShuffleBound:
         """Half of all reports are taken for honest."""
         require(reports >= 0, f"reports must be at least 0, got reports={reports}")
-        return cls(pairs_of(randomizer), reports // 2, randomizer.spec.answers)
+        return cls(clone_pairs(randomizer), reports // 2, randomizer.spec.answers)
 
 
-def pairs_of(randomizer: LocalRandomizer) -> tuple[ClonePair, ...]:
+def clone_pairs(randomizer: LocalRandomizer) -> tuple[ClonePair, ...]:
     """The bounds that are proved for one answer of this randomizer, for any two values."""
     size = len(randomizer.cells)
     if isinstance(randomizer, TwoStage):

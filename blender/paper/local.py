@@ -17,9 +17,9 @@ from fractions import Fraction
 
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.errors import HeadListMismatch, ParameterError
 from blendstream.blender.values.interfaces import DeviceRandomizer
+from blendstream.blender.values.random_source import RandomSource
 from blendstream.blender.values.rational import exp_rounded_down
 from blendstream.blender.values.record import Record
 
@@ -27,7 +27,7 @@ __all__ = ["TwoStage", "local_alg", "truth_probability"]
 
 
 def local_alg(
-    drawn: Sequence[Record | None], randomizer: DeviceRandomizer, dice: RandomSource
+    drawn: Sequence[Record | None], randomizer: DeviceRandomizer, source: RandomSource
 ) -> tuple[tuple[int, ...], ...]:
     """One device's report: exactly m_C answers, each randomised on its own.
 
@@ -35,7 +35,7 @@ def local_alg(
     `None`, which is ⟨⋆,⋆⟩, for a device without any.
 
     Departure: always m_C answers, since fewer would tell how many records a device has
-    (docs/decisions/0007-randomizers-in-whole-numbers.md), and each about one record drawn from all,
+    (docs/decisions/0007-randomizers-in-integers.md), and each about one record drawn from all,
     so that estimates are of people's shares (docs/decisions/0110-one-quantity.md).
     """
     answers = randomizer.spec.answers
@@ -45,7 +45,7 @@ def local_alg(
             "answer, with replacement, or None where there is no record"
         )
     cells = randomizer.cells
-    return tuple(randomizer.answer(cells.number(record), dice) for record in drawn)
+    return tuple(randomizer.answer(cells.number(record), source) for record in drawn)
 
 
 def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -112,19 +112,19 @@ class TwoStage:
                     f"epsilon={spec.epsilon!r} is too small for k={values}"
                 )
 
-    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
+    def answer(self, cell: int, source: RandomSource) -> tuple[int, ...]:
         """Randomise one true cell (Figure 6, lines 12 to 21)."""
         if not 0 <= cell < len(self.cells):
             raise HeadListMismatch(f"cell must lie in 0..{len(self.cells) - 1}, got {cell}")
         k = len(self._members)
         q = self._query_of_cell[cell]
-        if k > 1 and not _happens(self.truth, dice):
-            other = dice.below(k - 1)
+        if k > 1 and not _happens(self.truth, source):
+            other = source.below(k - 1)
             other += other >= q
-            return (self._members[other][dice.below(len(self._members[other]))],)
+            return (self._members[other][source.below(len(self._members[other]))],)
         k_q = len(self._members[q])
-        if k_q > 1 and not _happens(self.url_truth[k_q], dice):
-            place = dice.below(k_q - 1)
+        if k_q > 1 and not _happens(self.url_truth[k_q], source):
+            place = source.below(k_q - 1)
             place += place >= self._place[cell]
             return (self._members[q][place],)
         return (cell,)
@@ -143,6 +143,6 @@ class TwoStage:
         return self.truth * (t_q if held == reported else (1 - t_q) / (k_q - 1))
 
 
-def _happens(probability: Fraction, dice: RandomSource) -> bool:
+def _happens(probability: Fraction, source: RandomSource) -> bool:
     """True with exactly this probability."""
-    return dice.below(probability.denominator) < probability.numerator
+    return source.below(probability.denominator) < probability.numerator

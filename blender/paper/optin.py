@@ -19,7 +19,11 @@ from functools import cached_property
 import numpy as np
 
 from blendstream.blender.noise.exact_noise import GRID, Noise, laplace_scale, laplace_variance
-from blendstream.blender.noise.noise_law import gaussian_law, in_people, laplace_law
+from blendstream.blender.noise.noise_distribution import (
+    gaussian_distribution,
+    in_people,
+    laplace_distribution,
+)
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates, unknown_group
 from blendstream.blender.values.cells import Cells, HeadList, RandomizerSpec
@@ -71,16 +75,18 @@ class NoisyCounts:
         return replace(self, counts=counts, noise_terms=terms)
 
     def to_people(self, units: IntArray) -> IntArray:
-        """Round counts in units to whole people; their noise is then distributed as `law`.
+        """Round counts in units to people; `noise_distribution` is that of the noise then.
 
         Y = N·G + X rounds to N plus X rounded, so rounding only changes the noise.
         """
         return (units + self.grid // 2) // self.grid
 
     @property
-    def law(self) -> FloatArray:
+    def noise_distribution(self) -> FloatArray:
         """Distribution of one draw in whole people, for −h … h (see `to_people`)."""
-        law = gaussian_law(self.scale) if self.gaussian else laplace_law(self.scale)
+        law = (
+            gaussian_distribution(self.scale) if self.gaussian else laplace_distribution(self.scale)
+        )
         return in_people(law, self.grid)
 
     @property

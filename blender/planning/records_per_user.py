@@ -23,14 +23,14 @@ from blendstream.blender.sharp.gaussian_histogram import calibrate
 from blendstream.blender.sharp.stable_histogram import stable_threshold
 from blendstream.blender.values.errors import require
 
-__all__ = ["MOST_RECORDS", "DetectionLimit", "best_records_per_user", "reach_of"]
+__all__ = ["MAX_RECORDS", "DetectionLimit", "best_records_per_user", "detection_limit"]
 
 #: More are refused: computing the noise for them takes minutes, and no setting that we know of
 #: would gain (the time grows with m^2.5: 0.8 s for 30 records, 7 s for 100).
-MOST_RECORDS: Final = 100
+MAX_RECORDS: Final = 100
 
 #: Tried when looking for the best; between neighbours s(m) differs by a few per cent at most.
-_CANDIDATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 64, 80, MOST_RECORDS)
+_CANDIDATES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 64, 80, MAX_RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class DetectionLimit:
     smallest_share: float
 
 
-def reach_of(
+def detection_limit(
     m: int, *, epsilon: float, delta: float, users: int, records_held: Mapping[int, float]
 ) -> DetectionLimit:
     """s(m) for users of whom a share `records_held[r]` holds r distinct records."""
@@ -70,9 +70,9 @@ def best_records_per_user(
     """
     require(bool(records_held), "records_held must be shares of users that sum to 1")
     most = max(1, *records_held)
-    tried = sorted({m for m in (*_CANDIDATES, most) if m <= min(most, MOST_RECORDS)})
+    tried = sorted({m for m in (*_CANDIDATES, most) if m <= min(most, MAX_RECORDS)})
     reaches = [
-        reach_of(m, epsilon=epsilon, delta=delta, users=users, records_held=records_held)
+        detection_limit(m, epsilon=epsilon, delta=delta, users=users, records_held=records_held)
         for m in tried
     ]
     return min(reaches, key=lambda reach: reach.smallest_share)

@@ -38,8 +38,8 @@ from fractions import Fraction
 
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import RandomSource, choose
 from blendstream.blender.values.errors import HeadListMismatch, ParameterError
+from blendstream.blender.values.random_source import RandomSource, choose
 from blendstream.blender.values.rational import exp_rounded_down
 from blendstream.blender.values.record import Record
 
@@ -124,8 +124,8 @@ class SubsetOrNone:
             self._records, self.likelihood, spec.max_cells_per_answer, spec.listed_64ths
         )
 
-    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
-        """Randomise one true cell number by integer arithmetic on `dice`."""
+    def answer(self, cell: int, source: RandomSource) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on numbers from `source`."""
         if not 0 <= cell <= self._records:
             raise HeadListMismatch(f"cell must lie in 0..{self._records}, got {cell}")
         if self._records == 0:
@@ -136,12 +136,12 @@ class SubsetOrNone:
         # which such sets weigh more.
         w, m = self.cells_per_answer, self._records
         a, d = self.likelihood.numerator, self.likelihood.denominator
-        throw = dice.below(w * a + m * d)
+        throw = source.below(w * a + m * d)
         if throw >= w * a:
-            return tuple(sorted(choose(m, w, dice)))
+            return tuple(sorted(choose(m, w, source)))
         if cell == m or throw < w * d:
             return self._none
-        others = (other + (other >= cell) for other in choose(m - 1, w - 1, dice))
+        others = (other + (other >= cell) for other in choose(m - 1, w - 1, source))
         return tuple(sorted([cell, *others]))
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:

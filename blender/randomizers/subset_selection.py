@@ -23,8 +23,8 @@ from fractions import Fraction
 
 from blendstream.blender.values.answer_shape import AnswerShape
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import RandomSource, choose
 from blendstream.blender.values.errors import HeadListMismatch, ParameterError
+from blendstream.blender.values.random_source import RandomSource, choose
 from blendstream.blender.values.rational import exp_rounded_down
 from blendstream.blender.values.record import Record
 
@@ -96,8 +96,8 @@ class SubsetSelection:
     def _subset_size(self) -> int:
         return best_subset_size(self._size, self.likelihood, self.spec.max_cells_per_answer)
 
-    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
-        """Randomise one true cell number by integer arithmetic on `dice`."""
+    def answer(self, cell: int, source: RandomSource) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on numbers from `source`."""
         self._check(cell)
         if self._size == 1:
             return (0,)
@@ -105,8 +105,8 @@ class SubsetSelection:
         w = self.cells_per_answer
         true_weight = self.likelihood.numerator * w
         false_weight = self.likelihood.denominator * (self._size - w)
-        holds_truth = dice.below(true_weight + false_weight) < true_weight
-        others = choose(self._size - 1, w - holds_truth, dice)
+        holds_truth = source.below(true_weight + false_weight) < true_weight
+        others = choose(self._size - 1, w - holds_truth, source)
         # Numbers from `cell` on move up by one, so that the others never name the true cell.
         chosen = [other + (other >= cell) for other in others]
         return tuple(sorted([*chosen, cell] if holds_truth else chosen))

@@ -1,4 +1,4 @@
-"""The profile `sharp`: more from the same data than the paper takes, at the same privacy."""
+"""The mechanisms of the profile `sharp`: less error than the paper's at the same privacy."""
 
 __all__ = [
     "agreement",
@@ -6,6 +6,6 @@ __all__ = [
     "difference_blend",
     "gaussian_histogram",
     "group_difference",
-    "optin_shares",
+    "optin_posterior",
     "stable_histogram",
 ]

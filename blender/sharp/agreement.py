@@ -1,23 +1,25 @@
-"""Do opt-in users and clients want the same things? A p-value for "yes".
+"""Test whether opt-in users and clients hold records in the same proportions; returns a p-value.
 
-A figure for people: the blend does not need it, because it estimates how far the groups differ and
-weighs by that (`blender.sharp.group_difference`). The test says whether there is *any* difference.
+The p-value is for readers. The blend does not need it: it estimates how far the groups differ and
+weighs them by that (`blender.sharp.group_difference`). The test asks whether there is *any*
+difference.
 
-What opt-in users released foretells what clients will say if both are alike: p of each listed
-record is uncertain (`OptinShares`, selection included), and clients' reports are random given p. So
+If the groups are alike, the opt-in users' released counts predict the clients' estimates: p of each
+listed record has a posterior (`OptinPosterior`, selection included), and the clients' reports are
+random given p. The test statistic
 
     Q = Σ over listed records of (p̂_C − m)²/(v + σ²_C(m))
 
-is compared with what it is in simulated epochs, in which p is drawn from that law and clients
-report it. The p-value is the part of them in which Q is at least as large.
+is compared with its values in simulated epochs, in which p is drawn from the posterior and clients
+report it. The p-value is the proportion of simulations in which Q is at least as large.
 
-Promises: post-processing only, on published numbers. Under agreement P(p < 0.01) is about 0.01
-(tests/statistical/test_agreement.py). Nothing is corrected for selection, since the law of p given
-the released counts already is: that is why S's counts can be used, and f_O = 1 has an answer too.
-Assumes: the law of shares that is fitted to the list fits it.
-What it misses: a difference of a few records among many (see which are disputed instead), a general
-difference smaller than the noise, and every difference where clients are few or ε is small: then it
-says "agree" for want of evidence. It cannot tell forged reports from people who differ.
+Promises: post-processing only, of published numbers. Under agreement P(p < 0.01) is about 0.01
+(tests/statistical/test_agreement.py). The posterior already accounts for selection, so nothing else
+corrects for it; therefore S's counts can be used, and f_O = 1 has an answer too.
+Assumes: the prior that is fitted to the list fits it.
+Misses: a difference of a few records among many (the disputed records show that), a general
+difference smaller than the noise, and every difference if clients are few or ε is small: it then
+reports "agree" for want of evidence. It cannot distinguish forged reports from people who differ.
 Symbols: m, v = mean and variance of p given opt-in counts, p̂_C, σ²_C = the clients'.
 
 The generator is numpy's: it decides a p-value, not anyone's privacy.
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blendstream.blender.paper.optin import NoisyCounts
-from blendstream.blender.sharp.optin_shares import OptinShares, ranked_shares
+from blendstream.blender.sharp.optin_posterior import OptinPosterior, estimate_ranked_shares
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.cell_estimates import GroupEstimates
 from blendstream.blender.values.cells import HeadList
@@ -42,17 +44,18 @@ from blendstream.blender.values.interfaces import LocalRandomizer
 
 __all__ = ["Agreement", "measure_agreement"]
 
-#: Records compared at most, the first of the list: beyond, counts are noise and only cost time.
+#: At most so many records are compared, the first of the list: later counts are noise and cost
+#: time.
 _COMPARED = 500
 
-#: Simulated epochs are drawn in batches of about this many numbers (a few times 2 MB). Smaller
-#: costs time, larger memory and, once it leaves the caches, time as well.
+#: Simulated epochs are drawn in batches of about this many numbers (a few times 2 MB). A smaller
+#: batch costs time; a larger one costs memory and, beyond the processor's caches, time as well.
 _NUMBERS_AT_ONCE = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Q, and the chance of one at least as large if the groups agreed."""
+    """Q, and the probability of at least this Q if the groups agree."""
 
     statistic: float
     p_value: float
@@ -65,23 +68,24 @@ def measure_agreement(
     client: GroupEstimates,
     randomizer: LocalRandomizer,
     *,
-    shares: OptinShares | None,
+    shares: OptinPosterior | None,
     best_trimmed: int | None = None,
     rng: np.random.Generator,
     rounds: int = 999,
 ) -> Agreement | None:
-    """Compare opt-in users with C over the listed records, ⋆ left out; `None` if one is empty.
+    """Compare opt-in users with clients over the listed records; `None` if one is empty.
 
-    `shares` is what `OptinRelease` says of p. Where it is `None` T's counts (`noisy`) ordered the
-    list, and `best_trimmed` (see `OptinEstimates`) came first among the unlisted, if any did.
+    `shares` is the posterior of p in `OptinRelease`. If it is `None`, T's counts (`noisy`) ordered
+    the list, and `best_trimmed` (see `OptinEstimates`) is the largest unlisted one, if there is
+    any.
     """
     require(rounds >= 99, f"rounds must be at least 99 to tell 1 % apart, got rounds={rounds}")
     compared = min(head_list.listed, _COMPARED)
     if compared == 0 or client.participants == 0 or (shares is None and noisy.users == 0):
         return None
     if shares is None:
-        some = _distribution(np.maximum(client.cells.probability, 0))
-        shares = ranked_shares(
+        some = _normalised(np.maximum(client.cells.probability, 0))
+        shares = estimate_ranked_shares(
             noisy,
             compared,
             _cut(head_list, noisy, best_trimmed, compared),
@@ -90,18 +94,18 @@ def measure_agreement(
         )
     m, v = shares.mean[:compared], shares.variance[:compared]
     others = np.maximum(client.cells.probability, 0)[compared:]
-    rest = _distribution(others) if others.any() else np.full(len(others), 1 / len(others))
+    rest = _normalised(others) if others.any() else np.full(len(others), 1 / len(others))
     variance = v + client.variance_at(_with_rest(m, rest))[:compared]
     if not randomizer.query_wildcards:
-        # What is said of a record depends on its own p and on ⋆'s alone: of the cells that are not
-        # compared, only ⋆ must be drawn.
+        # The answers about a record depend on its own p and on that of ⋆ alone: of the cells that
+        # are not compared, only ⋆ must be simulated.
         rest = rest[-1:]
 
     def statistic(estimate: FloatArray) -> FloatArray:
         return np.asarray(((estimate - m) ** 2 / variance).sum(axis=-1))
 
     observed = float(statistic(client.cells.probability[:compared]))
-    below = np.cumsum(shares.law(slice(0, compared)), axis=1)
+    below = np.cumsum(shares.distribution(slice(0, compared)), axis=1)
     step = max(1, _NUMBERS_AT_ONCE // (compared + len(rest)))
     at_least = 0
     for done in range(0, rounds, step):
@@ -118,11 +122,10 @@ def measure_agreement(
 def _cut(
     head_list: HeadList, noisy: NoisyCounts, best_trimmed: int | None, compared: int
 ) -> int | None:
-    """How high T's count of a record, in people, had to be to rank before the first that is not
-    compared.
+    """Return the least count of T, in people, with which a record is certain to be compared.
 
-    Where all that were selected are compared none had to be anything. Ties rank by text; a count
-    equal to the cut, which some of those records would have lost, is left out of the fit.
+    If all selected records are compared there is none. Ties rank by text; a count equal to the
+    first that is not compared, which ranks before it or after it, is left out of the fit.
     """
     if compared == len(head_list.records):
         return None
@@ -133,11 +136,10 @@ def _cut(
 
 
 def _with_rest(compared: FloatArray, rest: FloatArray) -> FloatArray:
-    """A truth over these cells: the compared ones as they are, of the others their part `rest` of
-    what these leave.
+    """Complete the p of the compared cells to a distribution: the rest of 1, split as `rest`.
 
-    Both groups must be given the same p. The others are clipped estimates and may add up to more
-    than everyone; to scale all cells alike would make simulated groups differ.
+    Both groups must have the same p. The other cells are clipped estimates and may add up to more
+    than 1; scaling all cells alike would make the simulated groups differ.
     """
     everyone = compared.sum(axis=-1, keepdims=True)
     truth = np.concatenate([compared, np.maximum(1 - everyone, 0) * rest], axis=-1)
@@ -147,17 +149,17 @@ def _with_rest(compared: FloatArray, rest: FloatArray) -> FloatArray:
 def _simulate_clients(
     truth: FloatArray, reports: int, randomizer: LocalRandomizer, rng: np.random.Generator
 ) -> FloatArray:
-    """p̂_C of simulated epochs, one a row, as is their truth; ⋆ is the last cell."""
-    # An answer of w cells is drawn as w answers of one: right on average, a little too noisy.
+    """Simulate p̂_C of epochs with these truths, one per row; ⋆ is the last cell."""
+    # An answer of w cells is drawn as w answers of one cell: unbiased, a little too noisy.
     width, answers = randomizer.cells_per_answer, randomizer.spec.answers
     shares = np.maximum(randomizer.expected_shares(truth), 0) / width
     unnamed = np.maximum(1 - shares.sum(axis=-1, keepdims=True), 0)
-    shares = _distribution(np.concatenate([shares, unnamed], axis=-1))
+    shares = _normalised(np.concatenate([shares, unnamed], axis=-1))
     counts = rng.multinomial(reports * answers * width, shares)[:, :-1]
     p = randomizer.denoise(counts / (reports * answers))
-    # A device's answers may all be alike: spread them as far as their variance assumes.
+    # A device's answers may all be alike: widen the errors to the variance that assumes this.
     return truth + (p - truth) * math.sqrt(answers)
 
 
-def _distribution(p: FloatArray) -> FloatArray:
+def _normalised(p: FloatArray) -> FloatArray:
     return np.asarray(p / p.sum(axis=-1, keepdims=True))

@@ -1,10 +1,10 @@
-"""Choose the randomizer that leaves the least noise on the worst record of a head list.
+"""Choose the randomizer with the least worst-case variance for a head list.
 
-All candidates keep the same ε for the device, and none of them needs δ: they differ in how much of
-it reaches the estimates. The paper's two stages are none: they were never the best
+All candidates give the device the same ε, and none needs δ: they differ in the variance of the
+estimates. The paper's two-stage randomizer is not among them: it never was the best
 (docs/decisions/0024-devices-may-say-none.md).
 The choice depends only on the published head list: its shape, and the share of people whose record
-is listed, by its noisy counts. So it spends nothing, and every server makes the same choice again.
+is listed, by its noisy counts. So it spends no budget, and every server makes the same choice.
 
 Symbols: K = cells, ω = cells per answer, n = devices.
 """
@@ -41,13 +41,12 @@ def best_randomizer(
     max_cells: int = 32,
     listed_64ths: int = TYPICAL_64THS,
 ) -> RandomizerSpec:
-    """The randomizer with the least worst-case variance over the listed records.
+    """Return the randomizer with the least worst-case variance over the listed records.
 
-    Worst over records, each taken to be rare: that is where the noise, and not the record itself,
-    is the variance. `max_cells` caps the length of an answer (ω), which the result states, and the
-    choice knows it; `listed_64ths` is the share of people who hold something listed
-    (`share_in_64ths`). Ties go to the simpler: randomized response, subset selection, subset or
-    none.
+    The worst case is a rare record, whose variance is all noise and no sampling. `max_cells` caps
+    the length of an answer (ω), which the result states; `listed_64ths` is the share of people who
+    hold a listed record (`share_in_64ths`). Ties go to the simpler one: randomized response, subset
+    selection, subset or none.
 
     >>> best_randomizer([Record(f"q{i}", "u") for i in range(500)], PrivacyParameters()).name
     'subset-or-none'
@@ -69,7 +68,7 @@ def best_randomizer(
 
 
 def share_in_64ths(noisy_counts: Sequence[int], users: int) -> int:
-    """How many of 64 people hold something listed, by S's published counts of the listed records.
+    """Return how many of 64 people hold a listed record, by S's published counts of these.
 
     >>> share_in_64ths([2000, 1000, 500], 20_000)
     11
@@ -79,9 +78,9 @@ def share_in_64ths(noisy_counts: Sequence[int], users: int) -> int:
 
 
 def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
-    """n·Var(p̂) of the worst listed record, one that hardly anyone holds.
+    """Return n·Var(p̂) in the worst case, a listed record that hardly anyone holds.
 
-    For `subset-or-none` it matters how many hold something else that is listed.
+    For `subset-or-none` it depends on how many people hold another listed record.
     """
     if not listed:
         return 0.0
@@ -94,7 +93,7 @@ def worst_variance(listed: Sequence[Record], spec: RandomizerSpec) -> float:
 
 
 def _width(records: int, spec: RandomizerSpec) -> int:
-    """ω. The randomizers compute it themselves, and refuse another."""
+    """Return ω. The randomizers compute it too, and refuse a different one."""
     cap = spec.max_cells_per_answer
     if spec.name == SubsetOrNone.name:
         return best_named_size(records, _likelihood(spec), cap, spec.listed_64ths)

@@ -1,21 +1,21 @@
-"""Combine both groups: the more they differ, the less the opt-in users' counts weigh.
+"""Blend both groups' estimates, with less weight on opt-in counts the more the groups differ.
 
-Paper: BlendProbabilities (Figure 7), which takes both groups to be alike.
+Paper: BlendProbabilities (Figure 7), which assumes that both groups are alike.
 
-The blend estimates one thing: the share of participating *clients* whose one record, drawn from the
-window, is r. `OptinShares` says what opt-in counts tell of the opt-in users' share, selection
-included; `client_shares` says what that is worth for the clients' share, given how far the groups
-differ over the whole list, and joins it with what clients said.
+The blend estimates one quantity: the share of participating *clients* whose one record, drawn from
+the window, is r. `OptinPosterior` is the posterior of the opt-in users' share, selection included.
+`estimate_client_shares` carries it over to the clients' share, given how far the groups differ over
+the whole list, and combines it with the clients' estimates.
 
-A record that stands out against the others' differences is *disputed*: perhaps opt-in users are
-unlike the rest just there, perhaps its reports are forged; numbers alone cannot tell. Its interval
-then spans what each group lets expect by itself, and the value shown is one group's: the clients'
-where devices are admitted (attested), else that of the opt-in users, who are authenticated.
+An outlier among the differences is a *disputed* record: opt-in users may be unlike the rest in this
+record, or its reports may be forged; the numbers cannot distinguish these. Its interval spans both
+groups' intervals, and its value is one group's: the clients' if devices are admitted (attested),
+else that of the opt-in users, who are authenticated.
 
 Promises: post-processing only. 95 % intervals cover the clients' share with selection and the
 groups' difference included (docs/evaluation.md has the grid on which that was measured).
 Assumes: groups that answer independently, over the same cells.
-Symbols: p̂_g, σ²_g = one group's estimate and variance; τ = relative difference a record.
+Symbols: p̂_g, σ²_g = one group's estimate and variance; τ = relative difference per record.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ from numpy.typing import NDArray
 
 from blendstream.blender.paper.blend import blend_probabilities, query_totals
 from blendstream.blender.randomizers.whole_records import flat
-from blendstream.blender.sharp.group_difference import ClientPosterior, Difference, client_shares
-from blendstream.blender.sharp.optin_shares import OptinShares
+from blendstream.blender.sharp.group_difference import (
+    ClientPosterior,
+    Difference,
+    estimate_client_shares,
+)
+from blendstream.blender.sharp.optin_posterior import OptinPosterior
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from blendstream.blender.values.cells import Cells
@@ -37,8 +41,8 @@ from blendstream.blender.values.intervals import Z_95
 
 __all__ = ["DISPUTED_FROM", "Blend", "blend_groups", "optin_group"]
 
-#: A record whose probability of standing out is at least this is disputed. Lower marks more honest
-#: records (how many: docs/privacy-forged-reports.md), higher lets smaller forgeries pass.
+#: A record with at least this outlier probability is disputed. A lower value marks more honest
+#: records (how many: docs/privacy-forged-reports.md), a higher one lets smaller forgeries pass.
 DISPUTED_FROM = 0.9
 
 NAME = "between-groups"
@@ -48,7 +52,7 @@ NAME = "between-groups"
 class Blend:
     """The blend, how far the groups differ, and which cells are disputed.
 
-    `difference` is `None` where only one group spoke: nothing was compared.
+    `difference` is `None` if only one group has data: nothing was compared.
     """
 
     estimates: GroupEstimates
@@ -57,9 +61,9 @@ class Blend:
 
 
 def optin_group(
-    shares: OptinShares | None, t_alone: GroupEstimates, cells: Cells
+    shares: OptinPosterior | None, t_alone: GroupEstimates, cells: Cells
 ) -> GroupEstimates:
-    """p̂_O of every cell, before any device has reported: records from S and T, ⟨⋆⟩ from T."""
+    """Estimate p̂_O of every cell before any device reports: records from S and T, ⟨⋆⟩ from T."""
     if shares is None:
         return t_alone
     listed = len(shares)
@@ -81,17 +85,17 @@ def optin_group(
 
 
 def blend_groups(
-    shares: OptinShares | None,
+    shares: OptinPosterior | None,
     optin: GroupEstimates,
     client: GroupEstimates,
     cells: Cells,
     *,
     devices_admitted: bool,
 ) -> Blend:
-    """Estimates of the clients' shares over all cells; `optin` is what `optin_group` gave.
+    """Estimate the clients' shares of all cells; `optin` is the result of `optin_group`.
 
-    `devices_admitted` says that each report came from a device that was checked, so that no one
-    can invent many: it decides whose number of a disputed record is shown.
+    `devices_admitted`: every report came from a checked device, so that nobody can invent many. It
+    decides whose value of a disputed record is published.
     """
     size = len(client.cells)
     if len(optin.cells) != size or len(cells) != size:
@@ -107,24 +111,24 @@ def blend_groups(
     def of_records(p: FloatArray) -> FloatArray:
         return client.variance_at(np.concatenate([p, np.zeros(size - listed)]))[:listed]
 
-    judged = client_shares(shares, client.cells.probability[:listed], of_records)
+    posterior = estimate_client_shares(shares, client.cells.probability[:listed], of_records)
     disputed = nothing_disputed
-    disputed[:listed] = judged.outlier_probability >= DISPUTED_FROM
-    rest = _rest(optin, client, judged.difference.typical, listed)
-    records = Estimates(judged.mean, judged.variance, judged.low, judged.high)
+    disputed[:listed] = posterior.outlier_probability >= DISPUTED_FROM
+    rest = _rest(optin, client, posterior.difference.typical, listed)
+    records = Estimates(posterior.mean, posterior.variance, posterior.low, posterior.high)
     joined = Estimates(*(np.concatenate(pair) for pair in zip(_parts(records), rest, strict=True)))
     shown = _with_disputed(
-        joined, judged, (client if devices_admitted else optin), client, disputed
+        joined, posterior, (client if devices_admitted else optin), client, disputed
     )
     return Blend(
         GroupEstimates(
             participants=optin.participants + client.participants,
             cells=shown,
-            query_totals=_totals(shown, judged, client, cells, disputed),
+            query_totals=_totals(shown, posterior, client, cells, disputed),
             query_marginals=None,
             variance_at=flat(shown.variance),
         ),
-        judged.difference,
+        posterior.difference,
         disputed,
     )
 
@@ -132,9 +136,10 @@ def blend_groups(
 def _rest(
     optin: GroupEstimates, client: GroupEstimates, typical: float, listed: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """⟨⋆,⋆⟩: inverse variances, T's widened by what the groups may differ.
+    """Blend ⟨⋆,⋆⟩ by inverse variances, T's widened by how far the groups may differ.
 
-    It differs by what all listed records together do; at worst all differ alike, by τ·(1 − p⋆).
+    ⋆ differs by the sum of the listed records' differences; at worst all have the same sign, which
+    makes it τ·(1 − p⋆).
     """
     t, c = (Estimates(*(x[listed:] for x in _parts(group.cells))) for group in (optin, client))
     p = np.clip(c.probability, 0.0, 1.0)
@@ -146,20 +151,20 @@ def _rest(
 
 def _with_disputed(
     blended: Estimates,
-    judged: ClientPosterior,
+    posterior: ClientPosterior,
     first: GroupEstimates,
     client: GroupEstimates,
     disputed: NDArray[np.bool_],
 ) -> Estimates:
-    """The first group's value for each disputed record, and an interval that spans both groups'.
+    """Give disputed records the first group's value and an interval that spans both groups'.
 
-    Of the opt-in users that is what they let expect of the clients, by how far the groups differ
-    elsewhere.
+    The opt-in users' interval is their prediction for the clients, given how far the groups differ
+    in other records.
     """
     low, high = client.cells.low.copy(), client.cells.high.copy()
-    listed = len(judged.mean)
-    low[:listed] = np.minimum(low[:listed], judged.foretold_low)
-    high[:listed] = np.maximum(high[:listed], judged.foretold_high)
+    listed = len(posterior.mean)
+    low[:listed] = np.minimum(low[:listed], posterior.predicted_low)
+    high[:listed] = np.maximum(high[:listed], posterior.predicted_high)
     return Estimates(
         np.where(disputed, first.cells.probability, blended.probability),
         np.where(disputed, first.cells.variance, blended.variance),
@@ -170,16 +175,16 @@ def _with_disputed(
 
 def _totals(
     shown: Estimates,
-    judged: ClientPosterior,
+    posterior: ClientPosterior,
     client: GroupEstimates,
     cells: Cells,
     disputed: NDArray[np.bool_],
 ) -> Estimates:
-    """Sums by query. Clients' records depend on one another, and so may what the groups differ by.
+    """Sum by query. The clients' records are correlated, and the groups' differences may be.
 
-    p̂ is close to a weighted mean with weights σ²/σ²_C for the clients, so that this part of σ² is
-    theirs. Of the rest, what the groups' difference adds is taken as shared by a query's records
-    (a query that one group likes more, with all its URLs): deviations add up, not their squares.
+    p̂ is nearly a weighted mean with weight σ²/σ²_C for the clients, so this part of σ² is theirs.
+    The part of the rest that comes from the groups' difference counts as common to a query's
+    records (one group likes the query more, with all its URLs): deviations add up, not variances.
     """
     listed, queries = len(cells.records), len(cells.queries)
     query = cells.query_of_cell[:listed]
@@ -192,7 +197,8 @@ def _totals(
 
     between = np.zeros(len(shown))
     between[:listed] = np.minimum(
-        others[:listed], (1 - part[:listed]) ** 2 * (judged.difference.spread * judged.mean) ** 2
+        others[:listed],
+        (1 - part[:listed]) ** 2 * (posterior.difference.spread * posterior.mean) ** 2,
     )
 
     def by_query(values: FloatArray) -> FloatArray:
@@ -200,7 +206,7 @@ def _totals(
         return np.asarray(sums, dtype=np.float64)
 
     variance = total.variance + by_query(np.sqrt(between)) ** 2 - by_query(between)
-    # A disputed record may be anywhere in its interval, independently of the others.
+    # A disputed record may lie anywhere in its interval, independently of the others.
     below = by_query(np.where(disputed, shown.probability - shown.low, 0.0))
     above = by_query(np.where(disputed, shown.high - shown.probability, 0.0))
     margin = Z_95 * np.sqrt(variance)

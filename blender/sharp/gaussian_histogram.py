@@ -1,23 +1,23 @@
-"""Find more records from the same people: up to m_O distinct records each, Gaussian noise.
+"""Select records of users who send up to m_O distinct records each, with Gaussian noise.
 
 Not in the paper, whose theorem needs m_O = 1. One user who replaces m distinct records moves at
-most 2m counts by one each: an L1 distance of 2m, but an L2 distance of only √(2m), and Gaussian
-noise is paid for by the latter. At ε = 4, δ = 1e-5, m = 10 a record then needs 25 holders where
-Laplace noise would need 72.
+most 2m counts by one each: an L1 distance of 2m, but an L2 distance of only √(2m), which is what
+calibrates Gaussian noise. At ε = 4, δ = 1e-5, m = 10 a record then needs 25 holders where Laplace
+noise would need 72.
 
-    new record      kept if N + X ≥ θ;  looked at only if someone has it
+    new record      kept if N + X ≥ θ;  considered only if someone has it
     known record    noised even if no one has it;  kept if N + X ≥ drop, or always (keep_known)
 
 Promises: (ε,δ)-DP for S, noisy counts included; neighbouring: replace-one (all of one user's
-records). Let π = P(1 + X ≥ θ). If j ≤ m of the records that a user gives up were new and theirs
-alone, each shows with probability π, and at most 2m − j other counts differ:
+records). Let π = P(1 + X ≥ θ). If j ≤ m of a user's former records were new singletons, each is
+published with probability π, and at most 2m − j other counts differ:
 
     δ  ≥  max over 0 ≤ j ≤ m of  j·π + δ_G(ε + m·ln(1−π), 2m − j)
 
 where δ_G(ε, d) is the divergence between d discrete Gaussians and the same shifted by one each.
-The ln(1−π) pays for the new records that the *other* data set might have shown but did not
+The ln(1−π) pays for the new records that the *other* data set might have published but did not
 (docs/privacy-sharp.md). δ_G comes from dp-accounting's discrete-Gaussian privacy loss, rounded
-towards privacy; the exact sums below only say where to look.
+towards privacy; the exact sums below only guide the search.
 Assumes: a user's records are distinct (`agents.worker.entry_checks` refuses a repetition): a
 record sent m times would move one count by m.
 
@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blendstream.blender.noise.exact_noise import Noise
-from blendstream.blender.sharp.stable_histogram import FORGETTING
+from blendstream.blender.sharp.stable_histogram import SURVIVAL_PROBABILITY
 from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.errors import ParameterError, require
 from blendstream.blender.values.interfaces import Selection
@@ -56,7 +56,7 @@ __all__ = [
 #: dp-accounting's convolutions carry errors of about 1e-14; below this δ they would matter.
 MIN_DELTA = 1e-12
 
-#: How often the pair is looked for again; the second time is nearly always enough.
+#: Attempts at finding the pair; the second nearly always succeeds.
 _ATTEMPTS = 6
 
 
@@ -71,9 +71,9 @@ class GaussianCalibration:
 
 
 class GaussianHistogram:
-    """Selector for m_O ≥ 1 distinct records a user; its counts rank, they do not estimate.
+    """Selector for m_O ≥ 1 distinct records per user; its counts rank, they do not estimate.
 
-    A count here is of users who hold the record among their m_O, while clients and T give one
+    A count here is of users who hold the record among their m_O, while clients and T send one
     record each: the two shares differ for m_O > 1, so S's counts never enter an estimate then.
     """
 
@@ -97,17 +97,17 @@ class GaussianHistogram:
 
 @lru_cache(maxsize=256)
 def calibrate(epsilon: float, delta: float, records_per_user: int) -> GaussianCalibration:
-    """The least threshold that the rule allows, and the least noise that reaches it.
+    """Return the least threshold that the rule allows, and the least noise that reaches it.
 
-    Depends on no data, so it may be asked before any is seen.
+    Depends on no data, so it can run before any is read.
     """
     m = records_per_user
     require(
         MIN_DELTA <= delta < 1,
         f"gaussian-histogram needs delta of at least {MIN_DELTA} to account for, got {delta!r}",
     )
-    # The accountant rounds up, by up to a few per cent at small ε: look for a pair a little below
-    # δ, and further below if it does not agree. It has the last word.
+    # The accountant rounds up, by up to a few per cent at small ε: search for a pair a little below
+    # δ, and further below if the accountant finds more than δ. Its result decides.
     goal, spent, threshold, scale = delta * (1 - 2e-3), math.inf, 0, 0.0
     for _ in range(_ATTEMPTS):
         threshold, scale = _least_pair(epsilon, goal, m)
@@ -119,14 +119,14 @@ def calibrate(epsilon: float, delta: float, records_per_user: int) -> GaussianCa
         spent <= delta,
         f"the accountant finds delta={spent} for epsilon={epsilon}, m_O={m}, above {delta}",
     )
-    drop = next(j for j in itertools.count(1) if gaussian_tail(j, scale) <= FORGETTING)
+    drop = next(j for j in itertools.count(1) if gaussian_tail(j, scale) <= SURVIVAL_PROBABILITY)
     return GaussianCalibration(scale, threshold, drop, spent)
 
 
 def _least_pair(epsilon: float, goal: float, m: int) -> tuple[int, float]:
-    """The least θ that some σ allows, and the least of those σ."""
+    """Return the least θ that some σ allows, and the least of those σ."""
     least = _least_scale(epsilon, goal, 2 * m)
-    # Larger σ leaves more of δ for π but widens the noise; the best lies close to the least σ.
+    # Larger σ leaves more of δ for π but widens the noise; the best σ is close to the least one.
     tried = [
         (_least_threshold(scale, epsilon, goal, m), float(scale))
         for scale in least * (1 + np.geomspace(1e-4, 0.3, 24))
@@ -138,8 +138,8 @@ def _least_pair(epsilon: float, goal: float, m: int) -> tuple[int, float]:
 
 
 def _accounted_delta(scale: float, threshold: int, epsilon: float, m: int) -> float:
-    """max over j of jπ + δ_G, with δ_G by dp-accounting, never below the truth."""
-    # Imported here: a device has numpy alone, and only servers account.
+    """Return max over j of jπ + δ_G, with δ_G by dp-accounting, never below its true value."""
+    # Imported here: a device has NumPy alone, and only servers account.
     from dp_accounting.pld import (  # noqa: PLC0415
         privacy_loss_distribution as pld,
     )
@@ -156,7 +156,7 @@ def _accounted_delta(scale: float, threshold: int, epsilon: float, m: int) -> fl
     one: Any = pld.from_discrete_gaussian_mechanism(
         scale, sensitivity=1, pessimistic_estimate=True, value_discretization_interval=1e-4
     )
-    # Where the exact sum is a fifth below the largest, no rounding makes it the maximum.
+    # Rounding cannot make an exact sum that is a fifth below the largest one the maximum.
     close = [j for j, spent in exact.items() if spent > 0.8 * max(exact.values())]
     return max(
         j * pi + float(one.self_compose(2 * m - j).get_delta_for_epsilon(effective)) for j in close
@@ -177,7 +177,7 @@ def _least_scale(epsilon: float, goal: float, differing: int) -> float:
 
 
 def _least_threshold(scale: float, epsilon: float, goal: float, m: int) -> int | None:
-    """The least θ with max over j of jπ + δ_G(ε + m·ln(1−π), 2m−j) ≤ goal, or None."""
+    """Return the least θ with max over j of jπ + δ_G(ε + m·ln(1−π), 2m−j) ≤ goal, or None."""
 
     def holds(theta: int) -> bool:
         pi = gaussian_tail(theta - 1, scale)
@@ -203,7 +203,7 @@ def _least_threshold(scale: float, epsilon: float, goal: float, m: int) -> int |
 
 
 def gaussian_tail(j: int, scale: float) -> float:
-    """P(X ≥ j) for the discrete Gaussian, summed from the smallest term up.
+    """Return P(X ≥ j) for the discrete Gaussian, summed from the smallest term up.
 
     >>> round(gaussian_tail(0, 2.0) + gaussian_tail(1, 2.0), 12)
     1.0
@@ -211,13 +211,13 @@ def gaussian_tail(j: int, scale: float) -> float:
     weights = _weights(scale)
     middle = len(weights) // 2
     if j > middle:
-        # The largest |x| looked at has probability below 1e-29, and the tail falls faster.
+        # The largest |x| of the table has probability below 1e-29, and the tail falls faster.
         return float(weights[0]) * 2
     return float(weights[max(0, middle + j) :][::-1].sum())
 
 
 def gaussian_delta(epsilon: float, scale: float, differing: int) -> float:
-    """δ_G(ε, d) by exact summation.
+    """Compute δ_G(ε, d) by exact summation.
 
     With each of d counts one higher on one side, the privacy loss of noise (x₁,…,x_d) is
     (d − 2Σxᵢ)/(2σ²): it depends on the sum alone, whose distribution is a d-fold convolution.
@@ -228,7 +228,7 @@ def gaussian_delta(epsilon: float, scale: float, differing: int) -> float:
 
 
 def _gaussian_deltas(epsilon: float, scale: float, lowest: int, highest: int) -> dict[int, float]:
-    """δ_G for every d from `lowest` to `highest`, one convolution after another."""
+    """Compute δ_G for every d from `lowest` to `highest`, one convolution after another."""
     result = {}
     for d, (sums, cut) in _sum_distributions(scale, highest).items():
         if d < lowest:
@@ -242,7 +242,7 @@ def _gaussian_deltas(epsilon: float, scale: float, lowest: int, highest: int) ->
 
 @lru_cache(maxsize=4)
 def _sum_distributions(scale: float, highest: int) -> dict[int, tuple[FloatArray, float]]:
-    """For d = 1…highest, P(sum of d draws = s) around s = 0, and a bound on what was cut off."""
+    """For d = 1…highest, return P(sum of d draws = s) around 0, and a bound on the rest."""
     single = _weights(scale)
     sums, cut = single, 1e-29
     result = {1: (sums, cut)}
@@ -260,7 +260,7 @@ def _sum_distributions(scale: float, highest: int) -> dict[int, tuple[FloatArray
 
 @lru_cache(maxsize=64)
 def _weights(scale: float) -> FloatArray:
-    """P(X = x) for |x| ≤ 12σ, where all but 1e-30 of it lies."""
+    """Return P(X = x) for |x| ≤ 12σ, which omits less than 1e-30 of it."""
     reach = math.ceil(12 * scale) + 1
     x = np.arange(-reach, reach + 1, dtype=np.float64)
     weights = np.exp(-(x**2) / (2 * scale**2))

@@ -1,24 +1,24 @@
-"""By how much opt-in users differ from other people, and how much their counts still weigh.
+"""Estimate the clients' share of each listed record from both groups, which may differ.
 
-The published quantity is the *clients'* share p_C of each record. Opt-in users' counts tell p_O,
-which is as good as p_C only if the groups are alike. How alike they are is seen in the list itself:
+The published quantity is the share p_C of each record among *clients*. Opt-in counts estimate p_O,
+which predicts p_C only as far as the groups are alike. The list itself shows how alike they are:
 
     p_C = p_O·f(record)·(1 + ξ),    f = e^(β₀ + β₁·x),   ξ of mean 0 and variance τ²
 
-f is what the groups differ by in general (opt-in users search more, or like rare records less;
-x = log of the opt-in share, standardised); τ is how far single records lie from that, and it is
-added to the opt-in group's variance before anything is weighed. A few records fit nothing: with
-probability η a record *stands out*, its ln(p_C/p_O) spread by a factor e and more. Such a record
-neither widens τ for all others nor hides behind it, and its estimate falls back on the clients'.
+f is the general difference between the groups (opt-in users search more, or like rare records less;
+x = log of the opt-in share, standardised). τ is the spread of single records around f; it adds to
+the opt-in group's variance before the groups are weighed. A few records fit neither: with
+probability η a record is an *outlier*, with a standard deviation of 1 or more in ln(p_C/p_O). An
+outlier does not widen τ for the other records, and its estimate falls back on the clients'.
 
-Promises: post-processing only. All four unknowns come from released numbers, and their own
-uncertainty is in every interval: τ and η are summed over with the probability that the whole list
-gives them, β adds its variance.
+Promises: post-processing only. All four unknowns come from released numbers, and every interval
+contains their uncertainty: the estimates average over the posterior of τ and η, and add the
+variance of β.
 Assumes: fewer than half of the records are outliers; the two groups answered independently. Forged
 reports look like any other difference: `ClientPosterior.outlier_probability` shows which records
 differ, not why.
-Symbols: m, v = mean and variance of p_O (`OptinShares`), c, σ²(p) = the clients' estimate and its
-variance at p, β, τ, η as above.
+Symbols: m, v = mean and variance of p_O (`OptinPosterior`); c, σ²(p) = the clients' estimate and
+its variance at p; β, τ, η as above.
 
 Decision: docs/decisions/0026-groups-may-differ.md
 """
@@ -30,36 +30,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blendstream.blender.sharp.optin_shares import OptinShares
+from blendstream.blender.sharp.optin_posterior import OptinPosterior
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.intervals import Z_95
 
-__all__ = ["ClientPosterior", "Difference", "client_shares"]
+__all__ = ["ClientPosterior", "Difference", "estimate_client_shares"]
 
-#: Values of τ and η that are tried, and what is thought of each before the list is seen: half of
-#: all groups differ by less than 10 % a record (half-Cauchy), and half have less than one record in
-#: 200 that stands out, one group in 40 more than a fifth: P(η > x) = 1/(1 + 200·x). Both matter
-#: where clients say little (ε = 1). A larger TYPICAL would widen intervals there though the groups
-#: agree; a smaller one would trust opt-in users who differ, unseen.
+#: Grids of τ and η, and the scales of their priors. τ has a half-Cauchy prior: in half of all cases
+#: records differ by less than 10 %. η has P(η > x) = 1/(1 + 200·x): in half of all cases fewer than
+#: one record in 200 is an outlier, in one of 40 more than a fifth. The priors matter where clients
+#: have little information (ε = 1). A larger TYPICAL_TAU would widen intervals there though the
+#: groups agree; a smaller one would trust opt-in users whose difference the list cannot show.
 TAUS = np.array(
     [0.005, 0.02, 0.03, 0.045, 0.065, 0.09, 0.12, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.65, 0.85, 1.1]
 )
 ETAS = np.array([1e-4, 0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3])
-TYPICAL, STANDING_OUT = 0.1, 1 / 200
+TYPICAL_TAU, TYPICAL_ETA = 0.1, 1 / 200
 
-#: Prior deviations of β₀ and β₁. Clients usually know both to 0.02, and then these say nothing.
+#: Prior standard deviations of β₀ and β₁. Clients usually determine both to 0.02; then the prior
+#: has no effect.
 TREND = np.array([0.1, 0.05])
 
-#: Spread of ln(p_C/p_O) for records that stand out: three times, or a third, is within 1.1.
-_OUTLYING = 1.0
+#: Standard deviation of ln(p_C/p_O) of outliers: three times, or a third, is within 1.1.
+_OUTLIER_SPREAD = 1.0
 
-#: Points of p at which a record is judged: so many around each of three centres.
+#: The grid of p of each record: so many points around each of three centres, as far as so many
+#: standard deviations.
 _REACH, _POINTS = 6.0, 49
 
-#: Records worked on at once; some megabytes.
+#: Records processed together; some megabytes.
 _BLOCK = 1000
 
-#: Weights of (τ, η) below this are left out: together they move no digit that is published.
+#: Smaller weights of (τ, η) are skipped: together they change no digit that is published.
 _NEGLIGIBLE = 1e-5
 
 _TINY = 1e-300
@@ -67,11 +69,11 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one list says of the two groups.
+    """How far the two groups differ, as one list shows it.
 
-    `typical` is by what part of itself a record's share differs between the groups, a root mean
-    square over the listed ones that do not stand out, with its 95 % interval; `common` the factor
-    between clients and opt-in users in general; `spread` is τ.
+    `typical` is the relative difference of a record's share between the groups, a root mean square
+    over the listed records that are no outliers; `low` and `high` are its 95 % interval. `common`
+    is the general factor between clients and opt-in users, `spread` is τ.
     """
 
     typical: float
@@ -83,10 +85,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ClientPosterior:
-    """The clients' shares of the listed records, by both groups' numbers.
+    """The posterior of the clients' share of each listed record, given both groups' numbers.
 
-    `outlier_probability`: the probability that a record differs by more than the others do.
-    `foretold_low` to `foretold_high` are 95 % of what opt-in users alone let expect, if it is not.
+    `low` and `high` are its 95 % interval. `outlier_probability` is the probability that the record
+    is an outlier. `predicted_low` to `predicted_high` is the 95 % interval that opt-in users'
+    counts alone predict for a record that is none.
     """
 
     mean: FloatArray
@@ -94,15 +97,15 @@ class ClientPosterior:
     low: FloatArray
     high: FloatArray
     outlier_probability: FloatArray
-    foretold_low: FloatArray
-    foretold_high: FloatArray
+    predicted_low: FloatArray
+    predicted_high: FloatArray
     difference: Difference
 
 
-def client_shares(
-    optin: OptinShares, estimate: FloatArray, variance_at: Callable[[FloatArray], FloatArray]
+def estimate_client_shares(
+    optin: OptinPosterior, estimate: FloatArray, variance_at: Callable[[FloatArray], FloatArray]
 ) -> ClientPosterior:
-    """p_C of each listed record; `estimate` and `variance_at(p)` are the clients' own."""
+    """Return p_C of each listed record; `estimate` and `variance_at(p)` are the clients' own."""
     variance = _quadratic(variance_at, len(estimate))
     f, f_variance, trend = _general_factor(optin, estimate, variance)
     m = optin.mean * f
@@ -110,32 +113,33 @@ def client_shares(
     size = len(m)
     parts = [slice(start, start + _BLOCK) for start in range(0, size, _BLOCK)]
 
-    # First how likely each τ and η is, by all records together; then each record, over all of them.
-    alike, apart = np.empty((len(TAUS), size)), np.empty(size)
+    # First pass: the posterior of (τ, η), from all records together. Second pass: each record,
+    # averaged over that posterior.
+    typical, outlier = np.empty((len(TAUS), size)), np.empty(size)
     for part in parts:
         record = _Records(m[part], v[part], estimate[part], [a[part] for a in variance])
-        apart[part] = record.standing_out.sum(axis=1)
+        outlier[part] = record.outlier.sum(axis=1)
         for i, tau in enumerate(TAUS):
-            alike[i, part] = record.alike(tau).sum(axis=1)
-    weights = _weights(alike, apart)
+            typical[i, part] = record.typical(tau).sum(axis=1)
+    weights = _weights(typical, outlier)
     mean, spread, low, high = (np.empty(size) for _ in range(4))
     for part in parts:
         record = _Records(m[part], v[part], estimate[part], [a[part] for a in variance])
-        law = record.mixture(weights, alike[:, part], apart[part])
-        mean[part] = (law * record.p).sum(axis=1)
-        spread[part] = (law * (record.p - mean[part, np.newaxis]) ** 2).sum(axis=1)
-        below = np.cumsum(law, axis=1) - law / 2
+        posterior = record.mixture(weights, typical[:, part], outlier[part])
+        mean[part] = (posterior * record.p).sum(axis=1)
+        spread[part] = (posterior * (record.p - mean[part, np.newaxis]) ** 2).sum(axis=1)
+        below = np.cumsum(posterior, axis=1) - posterior / 2
         low[part], high[part] = (_quantiles(below, record.p, q) for q in (0.025, 0.975))
     tau_weights = weights.sum(axis=1)
     tau_2 = float(tau_weights @ TAUS**2)
-    # Close to log-normal, of the mean and variance that `_Records.alike` takes.
+    # Nearly log-normal, with the mean and variance of `_Records.typical`.
     reach = np.exp(Z_95 * np.sqrt(np.log1p((v + tau_2 * (m**2 + v)) / m**2)))
     return ClientPosterior(
         mean,
         spread,
         low,
         high,
-        _standing_out(weights, alike, apart),
+        _outlier_probability(weights, typical, outlier),
         m / reach,
         np.minimum(m * reach, 1.0),
         _difference(tau_weights, trend, f),
@@ -154,7 +158,7 @@ def _difference(tau_weights: FloatArray, trend: FloatArray, f: FloatArray) -> Di
 
 
 class _Records:
-    """Some records on grids of p of their own: what clients say, what opt-in users foretell."""
+    """Some records, each with its own grid of p, the clients' likelihood and the opt-in prior."""
 
     def __init__(
         self, m: FloatArray, v: FloatArray, estimate: FloatArray, variance: list[FloatArray]
@@ -174,16 +178,16 @@ class _Records:
         widths[:, :-1] += steps
         self._client = np.exp(log_client) * widths
         self._log_p = np.log(self.p)
-        # ln(p_C) of a record that stands out: normal, as wide as m is uncertain and more.
-        wide = np.log1p(self._v / self._m**2) + _OUTLYING**2
+        # ln(p_C) of an outlier is normal; the uncertainty of m and the outliers' spread add up.
+        wide = np.log1p(self._v / self._m**2) + _OUTLIER_SPREAD**2
         distance = (self._log_p - np.log(self._m)) ** 2 / (2 * wide)
         lognormal = np.exp(-distance - self._log_p) / np.sqrt(2 * np.pi * wide)
-        self.standing_out = lognormal * self._client
+        self.outlier = lognormal * self._client
 
-    def alike(self, tau: float) -> FloatArray:
-        """What opt-in users foretell × what clients say, if p_C = m·(1 + ξ) with this τ.
+    def typical(self, tau: float) -> FloatArray:
+        """Return opt-in prior × clients' likelihood if p_C = m·(1 + ξ) with this τ.
 
-        m is a mean of counts, so p_C is taken as a Gamma variable of mean m and variance
+        m is a mean of counts, so p_C is modelled as a Gamma variable of mean m and variance
         v + τ²·(m² + v): never negative, and exact where m is a count alone.
         """
         variance = self._v + tau**2 * (self._m**2 + self._v)
@@ -192,24 +196,24 @@ class _Records:
         log_gamma -= shape * np.log(scale) + self._gammaln(shape)
         return np.asarray(np.exp(log_gamma) * self._client)
 
-    def mixture(self, weights: FloatArray, alike: FloatArray, apart: FloatArray) -> FloatArray:
-        """P(p_C), a row for each record, over all τ and η."""
-        law = np.zeros_like(self.p)
+    def mixture(self, weights: FloatArray, typical: FloatArray, outlier: FloatArray) -> FloatArray:
+        """Return the posterior of p_C, a row per record, averaged over all τ and η."""
+        posterior = np.zeros_like(self.p)
         outside = np.zeros(len(self.p))
         for i in np.flatnonzero(weights.sum(axis=1) > _NEGLIGIBLE):
             inside = np.zeros(len(self.p))
-            for j, total in _totals(weights, alike, apart, int(i)):
+            for j, total in _totals(weights, typical, outlier, int(i)):
                 inside += weights[i, j] * (1 - ETAS[j]) / total
                 outside += weights[i, j] * ETAS[j] / total
-            law += inside[:, np.newaxis] * self.alike(TAUS[i])
-        law += outside[:, np.newaxis] * self.standing_out
-        return np.asarray(law / np.maximum(law.sum(axis=1, keepdims=True), _TINY))
+            posterior += inside[:, np.newaxis] * self.typical(TAUS[i])
+        posterior += outside[:, np.newaxis] * self.outlier
+        return np.asarray(posterior / np.maximum(posterior.sum(axis=1, keepdims=True), _TINY))
 
 
 def _points(
     m: FloatArray, v: FloatArray, estimate: FloatArray, variance: list[FloatArray]
 ) -> FloatArray:
-    """Around what clients say, what opt-in users say, and where both meet; ascending, above 0."""
+    """Return p around both groups' estimates and their blend; ascending, above 0."""
     deviation = np.sqrt(_at(variance, np.clip(np.maximum(m, estimate), 1e-12, 1.0)))
     precision = np.stack([1 / deviation**2, 1 / v])
     meeting = (precision * np.stack([estimate, m])).sum(axis=0) / precision.sum(axis=0)
@@ -223,28 +227,30 @@ def _points(
 
 
 def _general_factor(
-    optin: OptinShares, estimate: FloatArray, variance: list[FloatArray]
+    optin: OptinPosterior, estimate: FloatArray, variance: list[FloatArray]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """f of each record, the variance of ln f, and β; by weighted least squares, some rounds.
+    """Fit f of each record, the variance of ln f, and β by iterated weighted least squares.
 
-    Weights are 1/(σ² + v + τ²m²), times the probability that a record does not stand out; τ and
-    that probability come from the residuals of the round before, taken as normal.
+    Weights are 1/(σ² + v + τ²m²), times the probability that a record is no outlier; τ and that
+    probability come from the residuals of the previous iteration, taken as normal.
     """
     log_m = np.log(optin.mean)
     x = np.stack([np.ones(len(log_m)), (log_m - log_m.mean()) / max(log_m.std(), 1e-9)], axis=1)
     beta, prior = np.zeros(2), np.diag(1 / TREND**2)
     covariance = np.diag(TREND**2)
-    outlying = np.expm1(_OUTLYING**2)
+    outlier_variance = np.expm1(_OUTLIER_SPREAD**2)
     for _ in range(8):
         f = np.exp(x @ beta)
         m, v = optin.mean * f, optin.variance * f**2
         own = _at(variance, np.clip(m, 1e-12, 1.0)) + v
         residual = estimate - m
-        alike, apart = _normal(residual, own, m**2 * TAUS[:, np.newaxis] ** 2, outlying * m**2)
-        weights = _weights(alike, apart)
+        typical, outlier = _normal(
+            residual, own, m**2 * TAUS[:, np.newaxis] ** 2, outlier_variance * m**2
+        )
+        weights = _weights(typical, outlier)
         tau_2 = float(weights.sum(axis=1) @ TAUS**2)
-        weight = (1 - _standing_out(weights, alike, apart)) / (own + tau_2 * m**2)
-        slope = x * m[:, np.newaxis]  # of m·e^(β·x) in β
+        weight = (1 - _outlier_probability(weights, typical, outlier)) / (own + tau_2 * m**2)
+        slope = x * m[:, np.newaxis]  # d(m·e^(β·x))/dβ
         covariance = np.linalg.inv((slope * weight[:, np.newaxis]).T @ slope + prior)
         before = beta
         beta = covariance @ (slope.T @ (weight * (residual + slope @ beta)))
@@ -253,51 +259,55 @@ def _general_factor(
     return np.exp(x @ beta), np.einsum("ij,jk,ik->i", x, covariance, x), beta
 
 
-def _weights(alike: FloatArray, apart: FloatArray) -> FloatArray:
-    """P(τ, η | the list): prior × Π over records of (1−η)·P(record | τ) + η·P(record | apart)."""
+def _weights(typical: FloatArray, outlier: FloatArray) -> FloatArray:
+    """P(τ, η | list): prior × Π over records of (1−η)·P(record | τ) + η·P(record | outlier)."""
     between = np.sqrt(TAUS[1:] * TAUS[:-1])
-    of_tau = np.diff(np.arctan(np.concatenate([[0.0], between, [1.3]]) / TYPICAL))
+    prior_tau = np.diff(np.arctan(np.concatenate([[0.0], between, [1.3]]) / TYPICAL_TAU))
     between = np.sqrt(ETAS[1:] * ETAS[:-1])
-    of_eta = -np.diff(1 / (1 + np.concatenate([[0.0], between, [0.4]]) / STANDING_OUT))
+    prior_eta = -np.diff(1 / (1 + np.concatenate([[0.0], between, [0.4]]) / TYPICAL_ETA))
     fit = np.empty((len(TAUS), len(ETAS)))
     for j, eta in enumerate(ETAS):
-        fit[:, j] = np.log((1 - eta) * alike + eta * apart + _TINY).sum(axis=1)
-    log_weight = fit + np.log(of_tau)[:, np.newaxis] + np.log(of_eta)
+        fit[:, j] = np.log((1 - eta) * typical + eta * outlier + _TINY).sum(axis=1)
+    log_weight = fit + np.log(prior_tau)[:, np.newaxis] + np.log(prior_eta)
     weight = np.exp(log_weight - log_weight.max())
     return np.asarray(weight / weight.sum())
 
 
 def _totals(
-    weights: FloatArray, alike: FloatArray, apart: FloatArray, i: int
+    weights: FloatArray, typical: FloatArray, outlier: FloatArray, i: int
 ) -> Iterator[tuple[int, FloatArray]]:
+    """For τ number i and each η that matters: the number of η, and P(record | τ, η)."""
     for j in np.flatnonzero(weights[i] > _NEGLIGIBLE / len(ETAS)):
-        yield int(j), (1 - ETAS[j]) * alike[i] + ETAS[j] * apart + _TINY
+        yield int(j), (1 - ETAS[j]) * typical[i] + ETAS[j] * outlier + _TINY
 
 
-def _standing_out(weights: FloatArray, alike: FloatArray, apart: FloatArray) -> FloatArray:
-    """P(the record is of those that stand out)."""
-    chance = np.zeros(len(apart))
+def _outlier_probability(
+    weights: FloatArray, typical: FloatArray, outlier: FloatArray
+) -> FloatArray:
+    """P(the record is an outlier)."""
+    probability = np.zeros(len(outlier))
     for i in np.flatnonzero(weights.sum(axis=1) > _NEGLIGIBLE):
-        for j, total in _totals(weights, alike, apart, int(i)):
-            chance += weights[i, j] * ETAS[j] * apart / total
-    return np.clip(chance, 0.0, 1.0)
+        for j, total in _totals(weights, typical, outlier, int(i)):
+            probability += weights[i, j] * ETAS[j] * outlier / total
+    return np.clip(probability, 0.0, 1.0)
 
 
 def _normal(
-    residual: FloatArray, own: FloatArray, alike: FloatArray, apart: FloatArray
+    residual: FloatArray, own: FloatArray, typical: FloatArray, outlier: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Normal densities of each residual, for every τ and for a record that stands out.
+    """Normal densities of each residual, for every τ and for an outlier.
 
-    Each record's are divided by its largest: far out all of them are below any float.
+    `typical` and `outlier` are the variances that the difference between the groups adds to `own`.
+    Each record's densities are divided by the largest of them, since all could underflow.
     """
-    variance = own + np.concatenate([alike, apart[np.newaxis]])
+    variance = own + np.concatenate([typical, outlier[np.newaxis]])
     log_density = -(residual**2) / (2 * variance) - np.log(variance) / 2
     density = np.exp(log_density - log_density.max(axis=0))
     return density[:-1], density[-1]
 
 
 def _quadratic(variance_at: Callable[[FloatArray], FloatArray], size: int) -> list[FloatArray]:
-    """The coefficients of σ²(p) = a + b·p + c·p², as that of a sum of indicators is."""
+    """Coefficients of σ²(p) = a + b·p + c·p²: the variance of a sum of indicators is quadratic."""
     at_0, at_half, at_1 = (variance_at(np.full(size, p)) for p in (0.0, 0.5, 1.0))
     c = 2 * (at_1 + at_0 - 2 * at_half)
     return [at_0, at_1 - at_0 - c, c]

@@ -1,10 +1,10 @@
-"""Likelihoods of many counts over a grid of shares, stored only where they are not negligible.
+"""A banded matrix of likelihoods: many counts over a grid of shares, negligible entries omitted.
 
-A count of k among n people is likely at shares near k/n and impossible elsewhere. Of a long grid
-that is a tenth or less, so rows whose counts lie beside one another are kept as a *band*: some
-neighbouring rows at some neighbouring shares. Everywhere else a likelihood is `MIN_LIKELIHOOD`.
+A count of k among n people is likely at shares near k/n and all but impossible at others. Likely
+shares are a tenth of a long grid or less, so rows of neighbouring counts are stored as a *band*:
+neighbouring rows at neighbouring shares. All other likelihoods are `MIN_LIKELIHOOD`.
 
-Symbols: p = a share of the grid, y = what a row is of, g = a weight for each p.
+Symbols: p = a share of the grid, y = the count of a row, g = a weight for each p.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from blendstream.blender.values.arrays import FloatArray, IntArray
 
 __all__ = ["MIN_LIKELIHOOD", "Band", "Likelihood", "LogLikelihood"]
 
-#: A likelihood below this counts as this: one group's count must not rule out a share so firmly
-#: that a second count which insists on it leaves nothing.
+#: Smaller likelihoods are raised to this: if one count excluded a share completely, a second count
+#: that requires this share would leave no probability anywhere.
 MIN_LIKELIHOOD = 1e-280
 
 
 class LogLikelihood(Protocol):
-    """log P(y | p), where a caller asks for it."""
+    """log P(y | p) at given rows and shares."""
 
     def logs(self, rows: IntArray, shares: slice) -> FloatArray:
-        """Of these rows, at these shares."""
+        """Return it for these rows at these shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Neighbouring rows, from wherever the last band ended, at the shares `begin` and after."""
+    """Neighbouring rows, from the end of the previous band, at shares from `begin` on."""
 
     begin: int
     values: FloatArray
 
     @property
     def shares(self) -> slice:
-        """Which of the grid."""
+        """The shares of the grid that the band covers."""
         return slice(self.begin, self.begin + self.values.shape[1])
 
 
 class Likelihood:
-    """P(y | p): a row for each y, over a grid of so many shares.
+    """P(y | p), one row per y, over a grid of `grid` shares.
 
     >>> likelihood = Likelihood([Band(0, np.array([[0.5]])), Band(1, np.array([[0.2, 0.4]]))], 3)
     >>> likelihood.weighed(np.array([1.0, 1.0, 2.0])).tolist()
@@ -63,25 +63,25 @@ class Likelihood:
         self._logs: list[FloatArray] | None = None
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def weighed(self, g: FloatArray) -> FloatArray:
-        """Σ_p P(y | p)·g(p) of each y; for several g, one below the other, a row each."""
+        """Return Σ_p P(y | p)·g(p) for each y; several g may be stacked as rows."""
         parts = [g[..., band.shares] @ band.values.T for band in self._bands]
         return np.asarray(
             np.concatenate(parts, axis=-1) + MIN_LIKELIHOOD * g.sum(axis=-1, keepdims=True)
         )
 
     def summed(self, weights: FloatArray) -> FloatArray:
-        """Σ_y weight(y)·P(y | p) at each p."""
+        """Return Σ_y weight(y)·P(y | p) at each p."""
         total = np.full(self._grid, MIN_LIKELIHOOD * weights.sum())
         for band, part in zip(self._bands, np.split(weights, self._ends[:-1]), strict=True):
             total[band.shares] += part @ band.values
         return total
 
     def logs(self, rows: IntArray, shares: slice) -> FloatArray:
-        """log P(y | p) of these rows, at these shares."""
+        """Return log P(y | p) for these rows at these shares."""
         if self._logs is None:
             self._logs = [np.log(band.values) for band in self._bands]
         asked = np.arange(*shares.indices(self._grid))

@@ -1,29 +1,29 @@
-"""What we learn about a record from seeing it, or not, on the last head list.
+"""Compute the likelihood that a record is known, or new, given its share and its noisy count.
 
-A known record was frequent enough once; a new one never was, though it is now. How much that says
-of p depends on the *people*. If they change from epoch to epoch, the earlier count was another
-sample, and being known is evidence of its own: a known record of p showed in one of h earlier
-epochs with probability
+A known record was on the last head list, so it once reached the threshold; a new record has only
+now. What this adds about p depends on the *people*. If they change from epoch to epoch, the earlier
+count was another sample, and being known is independent evidence: a record of share p reached the
+threshold in one of h earlier epochs with probability
 
     q(p) = 1 − (1 − P(Y ≥ θ | p))^h.
 
-If the same people stay, the earlier count was the count of today with other noise, and says nothing
-new: given y the record was known with
+If the same people stay, the earlier count was today's count with other noise, and adds nothing
+about p: given y the record is known with probability
 
     a(y) = P(y − X + X′ ≥ θ),
 
-at any p. In between, a part κ of all records is taken to be of the second kind:
+at any p. In between, a proportion κ of all records is modelled as the second kind:
 
     P(known | p, y) = κ·a(y) + (1 − κ)·q(p),        P(new | p, y) = 1 − that.
 
-κ and h are fitted to the list: where people change, many known records fall below θ, where they
-stay hardly any does. Taking people who stay as new ones would count one piece of luck twice: with
-nine in ten the same, intervals of small known records covered 91 % (docs/decisions/0025).
+κ and h are fitted to the list: if people change, many known records fall below θ, if they stay
+hardly any does. Treating returning users as a new sample would count the same sampling error twice:
+with nine in ten the same, intervals of small known records covered 91 % (docs/decisions/0025).
 
-Promises: post-processing; looks at released counts and at the last list, which is public.
-Assumes: shares that change little from one epoch to the next.
+Promises: post-processing; reads released counts and the last list, which is public.
+Assumes: shares change little from one epoch to the next.
 Symbols: y = noisy count, θ = threshold, drop = least count of a known record that stays, X, X′ =
-noise of this epoch and of an earlier one, g = the law of all records' shares (`optin_shares`).
+noise of this epoch and of an earlier one, g = prior distribution of shares (`optin_posterior`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blendstream.blender.sharp.count_law import count_likelihood, pass_probability
+from blendstream.blender.sharp.count_distribution import count_likelihood, pass_probability
 from blendstream.blender.values.arrays import FloatArray, IntArray
 
 __all__ = ["known_likelihood"]
 
-#: κ and h that are tried.
+#: Grids of κ and h.
 _STAYING = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
 _EPOCHS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 
@@ -47,14 +47,14 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class KnownOrNew:
-    """P(known | p, y) = `stayed` of the row + `came` of the share, or P(new), which is the rest."""
+    """P(known | p, y) = `stayed` of the row + `came` of the share; P(new | p, y) is 1 less that."""
 
     known: NDArray[np.bool_]
     stayed: FloatArray
     came: FloatArray
 
     def logs(self, rows: IntArray, shares: slice) -> FloatArray:
-        """The log of it, of these rows at these shares."""
+        """Return its logarithm for these rows at these shares."""
         as_known = self.stayed[rows, np.newaxis] + self.came[shares]
         here = np.where(self.known[rows, np.newaxis], as_known, 1 - as_known)
         return np.asarray(np.log(np.maximum(here, _TINY)))
@@ -70,9 +70,9 @@ def known_likelihood(
     p: FloatArray,
     prior: FloatArray,
 ) -> tuple[KnownOrNew, IntArray]:
-    """P(known or new, as each record is | p, y), and which row of it is each record's.
+    """Compute the likelihood that each record is known, or new, as it is; and each record's row.
 
-    `prior` is g times the grid's widths. κ and h are the likeliest of those tried.
+    `prior` is g times the grid's widths. κ and h are the most likely pair of their grids.
     """
     passes = pass_probability(threshold, users, noise, p)
     pairs, row = np.unique(np.stack([counts, known]), axis=1, return_inverse=True)
@@ -82,16 +82,16 @@ def known_likelihood(
     likelihood, of_count = count_likelihood(different, users, noise, p)
     stayed = _same_people(different, noise, threshold)
 
-    # A record is on the list if y ≥ θ, known or new, or known and y ≥ the least count seen of them:
-    # its likelihood is divided by how likely a record is to be on it at all. New ones that a coin
-    # let in below θ are not part of that and are left out.
+    # A record is on the list if y ≥ θ, or if it is known and y ≥ the least count of a known record.
+    # Its likelihood is divided by the probability that a record is listed at all. New records that
+    # a coin admitted below θ are not part of that rule and are left out.
     fits = is_known | (different >= threshold)
     least = min([threshold, *different[is_known].tolist()])
     below = np.arange(least, threshold)
     shown_below, _ = count_likelihood(below, users, noise, p)
     stayed_below = _same_people(below, noise, threshold)
 
-    # Σ_p P(y | p)·g(p)·(κ·a(y) + (1 − κ)·q(p)) is a sum for each y and one for each y and h.
+    # Σ_p P(y | p)·g(p)·(κ·a(y) + (1 − κ)·q(p)) needs one sum per y, and one per y and h.
     shown, passed = likelihood.weighed(prior)[of_count], float(passes @ prior)
     unlisted = shown_below.weighed(prior)
     best, chosen = -np.inf, (0.0, np.ones(len(p)))
@@ -112,7 +112,7 @@ def known_likelihood(
 
 
 def _same_people(counts: IntArray, noise: FloatArray, threshold: int) -> FloatArray:
-    """a(y): the sum of two independent draws of noise lifts y to θ."""
+    """Return a(y): the probability that the sum of two independent draws of noise lifts y to θ."""
     both = np.convolve(noise, noise)
     tail = np.cumsum(both[::-1])[::-1]  # P(X′ − X ≥ j) for j = −2h … 2h
     half = len(both) // 2

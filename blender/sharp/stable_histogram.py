@@ -1,28 +1,28 @@
-"""Find the records that many people hold, and keep the noisy counts that finding them paid for.
+"""Select the records that many people hold, and release their noisy counts with them.
 
-Paper: CreateHeadList (Figure 3), which throws the counts away, spends only half of δ and forgets
-what it published before.
+Paper: CreateHeadList (Figure 3), which discards the counts, spends only half of δ and forgets the
+records that it published before.
 
     new record (not on the last list)    kept if N + X ≥ θ, at θ − 1 with probability ρ;
-                                         looked at only if someone has it
+                                         considered only if someone has it
     known record (published before)      noised even if no one has it;  kept if N + X ≥ drop,
                                          or at any count where another rule forgets (keep_known)
 
 X is discrete Laplace of scale b = 2/ε, θ − 1 the least j with P(X ≥ j) ≤ β = min(δ, 1 − e^(−ε/2)).
-Whole numbers leave a good part of β unused (46 % at ε = 4, δ = 1e-5); ρ spends it: π, the
-probability that a record of one single person shows, is
+Because θ is an integer, a large part of β would stay unused (46 % at ε = 4, δ = 1e-5); ρ spends it.
+π, the probability that a singleton (a record that one person alone holds) is published, is
 
     π = P(X ≥ θ−1) + ρ·P(X = θ−2) = (1−ρ)·P(X ≥ θ−1) + ρ·P(X ≥ θ−2)  ≤  β.
 
-Promises: (ε,δ)-DP for S, counts included; neighbouring: replace-one. A record of one person shows
-with probability π ≤ δ, and of two neighbouring data sets only one can show a new record that the
+Promises: (ε,δ)-DP for S, counts included; neighbouring: replace-one. A singleton is published with
+probability π ≤ δ, and of two neighbouring data sets only one can publish a new record that the
 other lacks *in the direction under test*, so all of δ may be spent on it; everything else is
 within e^ε pointwise (docs/privacy-sharp.md has the proof, docs/decisions/0020 the choice).
 Assumes: m_O = 1; `known` is public before this epoch's data are read, and lists *all* known
-records, those of count 0 too: leaving those out would show who was the last to hold them.
+records, those of count 0 too: omitting those would reveal who was the last to hold them.
 
-Symbols: N = count, X = noise, b = scale, θ = threshold, ρ = luck one below it, drop = least noisy
-count of a known record that stays.
+Symbols: N = count, X = noise, b = scale, θ = threshold, ρ = probability of keeping a new record at
+θ − 1, drop = least noisy count of a known record that stays.
 """
 
 from __future__ import annotations
@@ -48,33 +48,40 @@ from blendstream.blender.values.kept_records import keep_records
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.rational import exp_rounded_down
 
-__all__ = ["FORGETTING", "StableHistogram", "drop_level", "luck_below", "stable_threshold"]
+__all__ = [
+    "SURVIVAL_PROBABILITY",
+    "StableHistogram",
+    "below_threshold_heads",
+    "drop_level",
+    "stable_threshold",
+]
 
-#: How often a known record that no one holds any more may survive an epoch. Lower would forget
-#: real but rare records sooner; higher would let dead ones pile up. At ε = 4 it means: below 2.
-FORGETTING = Fraction(1, 50)
+#: Largest probability that a known record which no one holds any more survives an epoch. A lower
+#: one would forget real but rare records sooner; a higher one would let dead ones accumulate. At ε
+#: = 4 records with a noisy count below 2 are dropped.
+SURVIVAL_PROBABILITY = Fraction(1, 50)
 
 
 def stable_threshold(epsilon: float, delta: float) -> int:
-    """θ = 1 + min{ j : P(X ≥ j) ≤ min(δ, 1 − e^(−ε/2)) }.
+    """Return θ = 1 + min{ j : P(X ≥ j) ≤ min(δ, 1 − e^(−ε/2)) }.
 
-    The second bound matters only for δ near 1 or ε near 0: it keeps 1/(1−π) ≤ e^(ε/2), which is
-    what *not* showing a new record may cost beside a known or frequent one.
+    The second bound matters only for δ near 1 or ε near 0: it keeps 1/(1−π) ≤ e^(ε/2), the cost of
+    *not* publishing a new record, next to that of a known or frequent one.
 
     >>> stable_threshold(4.0, 1e-5), stable_threshold(4.0, 1e-7)
     (7, 9)
     """
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
-    return 1 + rare_noise(scale=scale, at_most=_alone(epsilon, delta))
+    return 1 + rare_noise(scale=scale, at_most=_singleton_probability(epsilon, delta))
 
 
-def luck_below(epsilon: float, delta: float) -> int:
-    """ρ·2^32: with which probability a new record one below θ shows.
+def below_threshold_heads(epsilon: float, delta: float) -> int:
+    """Return ρ·2^32, where ρ is the probability of publishing a new record at θ − 1.
 
     ρ = (β − U(θ−1))/(U(θ−2) − U(θ−1)), rounded down, where U(j) ≥ P(X ≥ j) are exact fractions, so
     that π ≤ (1−ρ)·U(θ−1) + ρ·U(θ−2) ≤ β. No tail is bounded at 0, so θ = 2 leaves ρ = 0.
 
-    >>> round(luck_below(4.0, 1e-5) / 2**32, 3)
+    >>> round(below_threshold_heads(4.0, 1e-5) / 2**32, 3)
     0.133
     """
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
@@ -82,22 +89,22 @@ def luck_below(epsilon: float, delta: float) -> int:
     if theta <= 2:
         return 0
     here, below = (tail_bound(j, scale=scale) for j in (theta - 1, theta - 2))
-    share = (_alone(epsilon, delta) - here) / (below - here)
-    return int(share * 2**COIN_BITS)  # a positive fraction: rounded down
+    rho = (_singleton_probability(epsilon, delta) - here) / (below - here)
+    return int(rho * 2**COIN_BITS)  # a positive fraction: rounded down
 
 
-def _alone(epsilon: float, delta: float) -> Fraction:
-    """β, how likely a record of one single person may show."""
+def _singleton_probability(epsilon: float, delta: float) -> Fraction:
+    """β, the largest permitted probability that a singleton is published."""
     return min(Fraction(delta), 1 - 1 / exp_rounded_down(Fraction(epsilon) / 2, bits=128))
 
 
 def drop_level(scale: float) -> int:
-    """The least noisy count with which a known record stays on the list.
+    """Return the least noisy count with which a known record stays on the list.
 
     >>> drop_level(0.5)
     2
     """
-    return rare_noise(scale=scale, at_most=FORGETTING)
+    return rare_noise(scale=scale, at_most=SURVIVAL_PROBABILITY)
 
 
 class StableHistogram:
@@ -114,9 +121,9 @@ class StableHistogram:
         *,
         keep_known: bool = False,
     ) -> Selection:
-        """Keep new records from θ on (some one below it) and known ones from the drop level on.
+        """Keep new records from θ on (some at θ − 1) and known ones from the drop level on.
 
-        Which of the known ones are kept is post-processing: all their noisy counts may be seen.
+        Which known records are kept is post-processing: all their noisy counts may be released.
         """
         require(
             parameters.records_per_optin_user == 1,
@@ -125,7 +132,7 @@ class StableHistogram:
         )
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
         threshold = stable_threshold(parameters.epsilon, parameters.delta)
-        heads = luck_below(parameters.epsilon, parameters.delta)
+        heads = below_threshold_heads(parameters.epsilon, parameters.delta)
         kept = keep_records(
             counts,
             known,

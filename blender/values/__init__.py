@@ -5,12 +5,12 @@ __all__ = [
     "arrays",
     "cell_estimates",
     "cells",
-    "dice",
     "errors",
     "interfaces",
     "intervals",
     "kept_records",
     "parameters",
+    "random_source",
     "rational",
     "record",
 ]

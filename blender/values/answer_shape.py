@@ -63,7 +63,7 @@ class AnswerShape:
         alone = self.wildcard_alone and wide > 1 and answer[-1] == last
         return not alone or answer[-2] == wide - 2
 
-    def allowed(self, cells: NDArray[np.integer]) -> NDArray[np.bool_]:
+    def allows_rows(self, cells: NDArray[np.integer]) -> NDArray[np.bool_]:
         """The same of many: a row holds the cells of all answers of one report, side by side."""
         legal = cells[:, 0] >= 0
         if cells.max(initial=0) >= self.cells or cells.min(initial=0) < 0:

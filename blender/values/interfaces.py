@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.dice import RandomSource
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.random_source import RandomSource
 from blendstream.blender.values.record import Record
 
 if TYPE_CHECKING:  # a device imports this, and has no NumPy
@@ -146,8 +146,8 @@ class DeviceRandomizer(Protocol):
     cells: Cells
     cells_per_answer: int
 
-    def answer(self, cell: int, dice: RandomSource) -> tuple[int, ...]:
-        """Randomise one true cell number by integer arithmetic on `dice`."""
+    def answer(self, cell: int, source: RandomSource) -> tuple[int, ...]:
+        """Randomise one true cell number by integer arithmetic on numbers from `source`."""
         ...
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:

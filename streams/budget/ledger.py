@@ -298,7 +298,7 @@ class Ledger:
                 f"epoch {charge.epoch} must be of the budget period of the epoch before it, or "
                 f"begin one, got the period that began with epoch {terms.first_epoch}"
             )
-        return budget.opened(charge.epoch, terms.rule, terms.shares_id), charged_in
+        return budget.open_epoch(charge.epoch, terms.rule, terms.shares_id), charged_in
 
     def spent(self, group: Group, start_s: int, end_s: int, *, delta: float) -> Cost:
         """Return the worst-case (ε, δ) in [start, end), at this δ or the lowest possible."""

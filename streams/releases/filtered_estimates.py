@@ -3,7 +3,7 @@
     head lists, estimates of earlier epochs ──▶ filter ──▶ next to this epoch's own estimate
 
 Promises: depends only on the documents in the topics `head-lists` and `estimates`, from the epoch
-that `remembered_from` names on. Anyone with these documents computes the same numbers on any
+that `memory_start` names on. Anyone with these documents computes the same numbers on any
 machine, up to the last digits of floats.
 Assumes: publications arrive in order. S's counts of one record per user measure the quantity that
 clients report on; with m_O > 1 they do not, and `paper` publishes none: then there is no filtered
@@ -89,9 +89,9 @@ class FilterMemory:
                 state = _followed(state, each, tau)
         return FilterMemory(publications, tau, rotate, state)
 
-    def carried(self, epoch: int) -> FilterMemory:
+    def carry_to(self, epoch: int) -> FilterMemory:
         """Predict an epoch that has no counts of S: the same estimates with a larger variance."""
-        state = self.state.carried(epoch, between_groups=self.between_groups)
+        state = self.state.carry_to(epoch, between_groups=self.between_groups)
         return replace(self, state=state)
 
 
@@ -131,7 +131,7 @@ def publication_of(head_list: HeadListDocument, document: EstimatesDocument) -> 
 def _followed(state: RecordFilter, publication: Publication, tau: float) -> RecordFilter:
     """Return the filter after one more publication, without records that its list dropped."""
     released = set(publication.records)
-    known = state.without(r for r in state.records if r not in released)
+    known = state.drop(r for r in state.records if r not in released)
     return known.follow(replace(publication, between_groups=tau))
 
 
@@ -148,7 +148,7 @@ def with_filtered(
     if publication is not None:
         followed = memory.follow(publication, clients_rotate=rotates(document))
     elif document.participants.selection == 0 and memory.publications and document.records:
-        followed = memory.carried(document.epoch)
+        followed = memory.carry_to(document.epoch)
     else:
         return document
     on_list = head_list.head_list.records[: head_list.head_list.listed]

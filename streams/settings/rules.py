@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blendstream.blender.over_time.period_budget import MOST_RECORDS
+from blendstream.blender.over_time.period_budget import MAX_RECORDS
 from blendstream.blender.sharp.gaussian_histogram import MIN_DELTA
 from blendstream.blender.values.errors import ParameterError
 from blendstream.streams.budget.composition import click_graph_cost
@@ -131,10 +131,10 @@ def _budget_period(settings: Settings) -> Iterator[str]:
             "privacy.optin_cohorts must be 1 with budget.period_epochs, since the budget is for "
             f"people who take part in every epoch, got {privacy.optin_cohorts}; leave it out"
         )
-    if privacy.records_per_optin_user * epochs > MOST_RECORDS:
+    if privacy.records_per_optin_user * epochs > MAX_RECORDS:
         yield (
             "privacy.records_per_optin_user × budget.period_epochs must be at most "
-            f"{MOST_RECORDS}, got {privacy.records_per_optin_user * epochs}; lower one of them"
+            f"{MAX_RECORDS}, got {privacy.records_per_optin_user * epochs}; lower one of them"
         )
     if privacy.delta < MIN_DELTA:
         yield (

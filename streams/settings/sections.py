@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from blendstream.blender.planning.records_per_user import MOST_RECORDS
+from blendstream.blender.planning.records_per_user import MAX_RECORDS
 from blendstream.blender.values.parameters import SELECTION_SHARES, PrivacyParameters
 from blendstream.streams.settings import value_checks
 from blendstream.streams.settings.fields import Secret, Url, required, setting
@@ -206,7 +206,7 @@ class PrivacySettings:
         1,
         "m_O: maximum number of distinct records counted per opt-in user. A higher number finds "
         "longer lists, but S's counts then only select and rank records: T alone estimates.",
-        between(1, MOST_RECORDS),
+        between(1, MAX_RECORDS),
     )
     records_per_client: int = setting(1, "m_C: number of answers in a client's report.")
     selection_share: float | None = setting(

@@ -19,7 +19,7 @@ from blendstream.blender.noise.exact_noise import GRID
 from blendstream.blender.profiles import PROFILES, build_head_list
 from blendstream.blender.sharp.best_randomizer import share_in_64ths
 from blendstream.blender.sharp.gaussian_histogram import calibrate
-from blendstream.blender.sharp.stable_histogram import luck_below
+from blendstream.blender.sharp.stable_histogram import below_threshold_heads
 from tests.doubles import NoNoise, ScriptedNoise, SeededNoise
 
 A, B, C, D, E = (Record("q1", "a"), Record("q1", "b"), Record("q2", "c"), Record("q3", "d"),
@@ -102,7 +102,7 @@ def test_what_is_not_listed_changes_no_estimate_of_what_is_but_through_the_law_o
 def test_a_new_record_one_below_the_threshold_shows_when_its_coin_says_so():
     class Heads(NoNoise):
         def coins(self, number, *, heads):
-            assert heads == luck_below(4.0, 1e-5)
+            assert heads == below_threshold_heads(4.0, 1e-5)
             return np.arange(number) == 0
 
     counts = optin({A: 20, B: 6, C: 6, D: 5})

@@ -64,7 +64,7 @@ for module in pkgutil.walk_packages(blender.__path__, "blendstream.blender."):
 from blendstream.blender import *
 cells = Cells((Record("q", "u"),), query_wildcards=True)
 randomizer = RANDOMIZERS["two-stage"](cells, RandomizerSpec("two-stage", 4.0))
-assert local_alg([Record("q", "u")], randomizer, SystemDice())[0][0] in range(3)
+assert local_alg([Record("q", "u")], randomizer, SystemRandomSource())[0][0] in range(3)
 assert len(ExactNoise().discrete_gaussian(numpy.zeros(9, dtype=numpy.int64), scale=2.0)) == 9
 from blendstream.blender.noise.opendp_noise import OpenDPNoise
 try:

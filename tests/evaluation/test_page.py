@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from blendstream.blender.noise.exact_noise import GRID
-from blendstream.blender.profiles import selector_of
+from blendstream.blender.profiles import choose_selector
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.summary import Summary
@@ -113,7 +113,9 @@ def test_what_all_of_delta_does_to_the_threshold(says: Says) -> None:
         noise = SimulatedNoise(np.random.default_rng(1))
         nobody, unknown = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_)
         thresholds[epsilon] = [
-            selector_of(profile, parameters).select(nobody, unknown, parameters, noise).threshold
+            choose_selector(profile, parameters)
+            .select(nobody, unknown, parameters, noise)
+            .threshold
             for profile in ("paper", "sharp")
         ]
     one, three, four, five = (

@@ -67,7 +67,7 @@ async def test_three_epochs_are_published_as_blender_computes_them_from_what_was
             # What it forgot is new again in the next epoch, and not followed any more.
             listed, gone = head_list.records, set(expected.forgotten)
             known = tuple(record for place, record in enumerate(listed) if place not in gone)
-            before = before.without(r for r in before.records if r not in set(listed)).follow(
+            before = before.drop(r for r in before.records if r not in set(listed)).follow(
                 Publication(
                     epoch, listed, np.array(head_list.noisy_counts), expected.selection_users,
                     laplace_variance(expected.selection_scale), listed=0,

@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from blendstream.blender.values.dice import SystemDice
+from blendstream.blender.values.random_source import SystemRandomSource
 from blendstream.localclient import LocalClient, OptIn
 from blendstream.localclient.files import Files
 from blendstream.localclient.local_client import _Parts
@@ -102,7 +102,7 @@ def run(order: dict[str, Any]) -> None:
         limits(**order.get("limits", {})),
         opt_in=OptIn("sonja", "token") if order.get("opt_in") else None,
         http=lambda: httpx.Client(transport=MortalTransport(death)),
-        _parts=_Parts(clock, SystemDice(), lambda folder: disk(folder, death)),
+        _parts=_Parts(clock, SystemRandomSource(), lambda folder: disk(folder, death)),
     )
     for at_s in order["search_at"]:
         clock.now_s = at_s
@@ -144,7 +144,7 @@ def main() -> None:
     """Fork a device for each order on standard input."""
     # Whatever is imported at first use is imported here, once, and not in every child.
     MortalTransport(Death(None)).close()
-    build_randomizer(head_list().head_list, SystemDice())
+    build_randomizer(head_list().head_list, SystemRandomSource())
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from blendstream.blender.values.dice import SystemDice
+from blendstream.blender.values.random_source import SystemRandomSource
 from blendstream.localclient import ClockWrong, HeadListRefused, ResultCode
 from blendstream.localclient.local_client import _REAL
 from tests.localclient import (
@@ -60,7 +60,7 @@ def test_three_reports_at_a_tenth_fit_a_limit_of_three_tenths(
 
 
 def test_the_reporting_time_is_drawn_from_the_operating_system() -> None:
-    assert isinstance(_REAL.dice, SystemDice)
+    assert isinstance(_REAL.dice, SystemRandomSource)
 
 
 def test_a_talk_carries_nothing_of_the_last_one(

@@ -10,7 +10,7 @@ import pytest
 from blendstream.blender.paper.local import TwoStage
 from blendstream.blender.registry import RANDOMIZERS
 from blendstream.blender.values.cells import HeadList
-from blendstream.blender.values.dice import RandomSource, SystemDice
+from blendstream.blender.values.random_source import RandomSource, SystemRandomSource
 from blendstream.blender.values.record import Record
 from blendstream.localclient import HeadListRefused
 from blendstream.localclient.randomizer_check import build_randomizer, check_channel
@@ -76,7 +76,7 @@ class OutOfRange(TwoStage):
 def test_a_broken_randomizer_is_caught(broken: type[TwoStage]) -> None:
     head = head_list().head_list
     with pytest.raises(HeadListRefused, match="and does not"):
-        check_channel(broken(head.cells, head.randomizer), head, SystemDice())
+        check_channel(broken(head.cells, head.randomizer), head, SystemRandomSource())
 
 
 @pytest.mark.parametrize("broken", [TellsTooMuch, OutOfRange])
@@ -90,7 +90,7 @@ def test_a_randomizer_built_for_another_list_is_caught() -> None:
     head = head_list().head_list
     other = head_list(records=LISTED[:1]).head_list
     with pytest.raises(HeadListRefused, match="this head list's cells"):
-        check_channel(TwoStage(other.cells, other.randomizer), head, SystemDice())
+        check_channel(TwoStage(other.cells, other.randomizer), head, SystemRandomSource())
 
 
 @pytest.mark.parametrize("name", sorted(RANDOMIZERS))

@@ -104,7 +104,7 @@ def test_dice_cannot_be_chosen_by_an_application(tmp_path: Path) -> None:
     public = [p for p in inspect.signature(LocalClient).parameters if not p.startswith("_")]
     assert public == ["server", "folder", "limits", "opt_in", "http"]
     client = LocalClient("https://gateway.example", tmp_path, limits())
-    assert type(client._context.dice).__name__ == "SystemDice"
+    assert type(client._context.dice).__name__ == "SystemRandomSource"
 
 
 async def test_the_loop_reports_by_itself_and_survives_refusals(

@@ -134,8 +134,8 @@ FAULTS = (
     ),
     Fault(
         "the threshold of new records is one too low for its delta",
-        "return 1 + rare_noise(scale=scale, at_most=_alone(epsilon, delta))",
-        "return rare_noise(scale=scale, at_most=_alone(epsilon, delta))",
+        "return 1 + rare_noise(scale=scale, at_most=_singleton_probability(epsilon, delta))",
+        "return rare_noise(scale=scale, at_most=_singleton_probability(epsilon, delta))",
         "test_stable_histogram.py",
         "test_every_move_of_one_user_keeps_epsilon_and_delta_counts_and_known_records_included",
     ),
@@ -170,8 +170,8 @@ FAULTS = (
     ),
     Fault(
         "the likeliest share is published in place of the mean",
-        "mean[part] = (law * record.p).sum(axis=1)",
-        "mean[part] = record.p[np.arange(len(law)), law.argmax(axis=1)]",
+        "mean[part] = (posterior * record.p).sum(axis=1)",
+        "mean[part] = record.p[np.arange(len(posterior)), posterior.argmax(axis=1)]",
         "test_difference_blend.py",
         "test_an_estimate_is_the_mean_of_what_is_likely_not_the_likeliest",
     ),

@@ -233,16 +233,16 @@ def test_a_state_that_is_not_finite_cannot_exist():
     kinds = [((0.02, 1e-6), False, 120)] * 12
     records = tuple(Record(f"q{n}", "https://x.example/") for n in range(12))
     state = RecordFilter.start().follow(publication(0, records, kinds)).state
-    with_scouts = RecordFilter.start().follow(publication(0, records, kinds))
-    scouts = with_scouts.follow(publication(1, records, kinds)).state.scouts
-    assert len(scouts.rows) == 12
+    with_reference = RecordFilter.start().follow(publication(0, records, kinds))
+    reference = with_reference.follow(publication(1, records, kinds)).state.reference
+    assert len(reference.rows) == 12
 
-    mean, covariance, scout = state.mean.copy(), state.covariance.copy(), scouts.mean.copy()
-    mean[3, 5], covariance[0, 0, 7], scout[1, 12 * 40 + 9] = np.nan, -1.0, np.inf
+    mean, covariance, means = state.mean.copy(), state.covariance.copy(), reference.mean.copy()
+    mean[3, 5], covariance[0, 0, 7], means[1, 12 * 40 + 9] = np.nan, -1.0, np.inf
     for build, record in (
         (lambda: replace(state, mean=mean), 5),
         (lambda: replace(state, covariance=covariance), 7),
-        (lambda: replace(scouts, mean=scout), 9),
+        (lambda: replace(reference, mean=means), 9),
     ):
         with pytest.raises(NotFinite) as rejected:
             build()

@@ -7,11 +7,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from blendstream.blender import Cells, PrivacyParameters, Record
-from blendstream.blender.noise.noise_law import laplace_law
+from blendstream.blender.noise.noise_distribution import laplace_distribution
 from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import RANDOMIZERS
 from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
-from blendstream.blender.sharp.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.sharp.optin_posterior import SelectionCounts, estimate_optin_shares
 from blendstream.blender.sharp.stable_histogram import StableHistogram
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 from tests.channels import UNLISTED_URL, all_answers, build
@@ -120,7 +120,9 @@ def test_a_blend_of_whatever_counts_is_a_share_with_an_interval(rows, clients, a
     s, t, told = (np.array(column) for column in zip(*rows, strict=True))
     cells = Cells([Record(f"q{i // 2}", f"u{i}") for i in range(len(s))], query_wildcards=False)
     noisy = NoisyCounts(np.append(t, 0), np.ones(len(s) + 1, dtype=np.int64), 0.5, 500)
-    shares = optin_shares(SelectionCounts(s, 4_000, laplace_law(0.5), 7), noisy, len(s))
+    shares = estimate_optin_shares(
+        SelectionCounts(s, 4_000, laplace_distribution(0.5), 7), noisy, len(s)
+    )
     optin = optin_group(shares, estimate_noisy_counts(noisy, cells, intervals_from=len(s)), cells)
 
     def variance_at(p):

@@ -25,7 +25,7 @@ from blendstream.blender import (
     randomizer_for,
 )
 from blendstream.blender.paper.optin import NoisyCounts
-from blendstream.blender.sharp.optin_shares import optin_shares
+from blendstream.blender.sharp.optin_posterior import estimate_optin_shares
 from blendstream.blender.values.cell_estimates import unknown_group
 from blendstream.blender.values.errors import ParameterError
 from tests.doubles import SeededNoise
@@ -101,7 +101,7 @@ def test_a_list_ranked_without_t_needs_no_cut():
             noisy,
             client,
             randomizer,
-            shares=optin_shares(None, noisy, 12),
+            shares=estimate_optin_shares(None, noisy, 12),
             rng=rng,
             rounds=999,
         )
@@ -126,7 +126,7 @@ def test_with_nothing_to_compare_there_is_no_answer():
             noisy,
             client,
             randomizer,
-            shares=optin_shares(None, noisy, 2) if noisy.users else None,
+            shares=estimate_optin_shares(None, noisy, 2) if noisy.users else None,
             rng=rng,
             rounds=rounds,
         )

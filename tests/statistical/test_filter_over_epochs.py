@@ -27,7 +27,7 @@ import pytest
 from blendstream.blender.noise.exact_noise import laplace_scale, laplace_variance
 from blendstream.blender.over_time.filter.epoch_filter import (
     FilterState,
-    Observed,
+    Observation,
     advance,
     empty_state,
 )
@@ -102,12 +102,12 @@ def follow(
         counts = shown + rng.laplace(0, np.sqrt(COUNT_NOISE / 2), RECORDS)
         reported = holders[:LISTED] / CLIENTS
         reported = reported + rng.normal(0, np.sqrt(CLIENT_NOISE / CLIENTS), LISTED)
-        optin = Observed(
+        optin = Observation(
             counts / OPTIN, np.full(RECORDS, 1.0 * OPTIN), np.full(RECORDS, COUNT_NOISE / OPTIN**2)
         )
         share = np.full(RECORDS, np.nan)
         share[:LISTED] = reported
-        clients = Observed(
+        clients = Observation(
             share, np.full(RECORDS, 1.0 * CLIENTS), np.full(RECORDS, CLIENT_NOISE / CLIENTS)
         )
         tau = world.differ if world.tau is None else world.tau

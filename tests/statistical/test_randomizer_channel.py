@@ -23,7 +23,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from blendstream.blender import RANDOMIZERS, Record, SystemDice, local_alg
+from blendstream.blender import RANDOMIZERS, Record, SystemRandomSource, local_alg
 from tests.channels import (
     UNLISTED_URL,
     ExactChannel,
@@ -133,7 +133,7 @@ def test_the_operating_systems_dice_follow_the_channel_too(name):
     """Not seeded: this one may fail by chance, once in a thousand million runs."""
     randomizer = build(name, (2, 1), epsilon=2.0)
     expected = Expected(randomizer, ANSWERS[2.0])
-    assert expected.agree(device_bytes(randomizer, expected.per_cell, SystemDice()))
+    assert expected.agree(device_bytes(randomizer, expected.per_cell, SystemRandomSource()))
 
 
 @pytest.mark.parametrize("name", RANDOMIZERS)

@@ -14,7 +14,7 @@ from blendstream.blender import RandomizerSpec, Record
 from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.sharp.difference_blend import blend_groups
-from blendstream.blender.sharp.optin_shares import optin_shares
+from blendstream.blender.sharp.optin_posterior import estimate_optin_shares
 from blendstream.blender.values.cells import HeadList
 from tests.channels import all_answers, channel_fractions
 from tests.doubles import SeededNoise
@@ -148,7 +148,7 @@ def test_the_blend_on_a_fixed_list_covers_and_is_closer_than_either_group(thorou
         t = NoisyCounts(counts, ones, 0.5, t_users)
         optin = estimate_noisy_counts(t, cells, intervals_from=20)
         client = randomizer.estimate(shown, n)
-        shares = optin_shares(None, t, 20)
+        shares = estimate_optin_shares(None, t, 20)
         blended = blend_groups(shares, optin, client, cells, devices_admitted=True).estimates
         groups = (optin, client, blended)
         errors += [((g.cells.probability[:-1] - p[:-1]) ** 2).sum() for g in groups]

@@ -90,8 +90,10 @@ def test_the_last_tenth_of_the_list_is_centred_and_is_not_without_the_law_of_rec
     Deliberately broken: every share as common as every other (α = 1 per unit of log p).
     """
     assert abs(Found(LONG, "none", 20).last - 1) < 0.1
-    monkeypatch.setattr("blendstream.blender.sharp.optin_shares._ZIPF", np.array([np.log(10), 0.0]))
-    monkeypatch.setattr("blendstream.blender.sharp.optin_shares._LOOSE", np.array([1e-4, 1e-4]))
+    monkeypatch.setattr(
+        "blendstream.blender.sharp.optin_posterior._ZIPF", np.array([np.log(10), 0.0])
+    )
+    monkeypatch.setattr("blendstream.blender.sharp.optin_posterior._LOOSE", np.array([1e-4, 1e-4]))
     assert Found(LONG, "none", 20).last > 1.15
 
 

@@ -220,5 +220,5 @@ def _cells(
         count=len(rows) * answers * wide,
     )
     cells = flat.reshape(len(rows), answers * wide)
-    fits &= target.shape.allowed(cells)
+    fits &= target.shape.allows_rows(cells)
     return cells.astype(target.dtype), fits

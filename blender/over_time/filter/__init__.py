@@ -1,3 +1,3 @@
-"""The filter over epochs: one estimate of each known record, carried from epoch to epoch."""
+"""The filter over epochs: a Kalman filter for each known record, over a grid of modes."""
 
-__all__ = ["epoch_filter", "filter_model", "filter_modes"]
+__all__ = ["epoch_filter", "filter_model", "filter_modes", "reference_records"]

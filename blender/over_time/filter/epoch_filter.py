@@ -1,19 +1,19 @@
-"""Remember what earlier epochs learned: one estimate of each known record, carried through epochs.
+"""Filter all known records over epochs: a Kalman filter per record, with modes learned from data.
 
-Not in the paper, where every epoch starts from nothing. Here each known record has a *state*
-(`blender.over_time.filter.filter_model`), and each epoch's publication moves it: by a lot if
-records change quickly, by little if they do not. How quickly they change, and how many of the
-people stay the same, is not given by anyone: a grid of *modes*
-(`blender.over_time.filter.filter_modes`) is weighed by how well each foretold the larger records
-(`blender.over_time.filter.filter_scouts`).
+Not in the paper, where every epoch starts without memory. Here each known record has a *state*
+(`blender.over_time.filter.filter_model`), which each epoch's publication updates: by a lot if
+records change quickly, by little if they do not. How quickly they change, and how many people take
+part again, is unknown: the filter weights a grid of *modes*
+(`blender.over_time.filter.filter_modes`) by how well each predicted the largest records
+(`blender.over_time.filter.reference_records`).
 
-Why it matters who stays: with nine in ten opt-in users the same from epoch to epoch, their
-sampling error hardly averages out, and intervals that ignore it cover two times in three.
+Retention matters: if nine in ten opt-in users take part again in the next epoch, their sampling
+error hardly averages out, and intervals that ignore this cover only two times in three.
 
 Promises: post-processing only, of numbers in published documents; the same documents give the same
 state up to the rounding of floats. Draws no noise and sees no raw count.
-Assumes: known records are released at any count, so nothing is selected after its first sight;
-there are the more records the rarer they are: at first sight P(p) ∝ p⁻² (Zipf's law).
+Assumes: known records are released at any count, so no selection acts after the first publication;
+rarer records are more numerous: the prior of a new record is P(p) ∝ p⁻² (Zipf's law).
 
 Symbols: p, d, f, s_O, s_C, h, ℓ, a, κ, π as in `filter_model`; τ = between_groups; n = people.
 """
@@ -32,7 +32,7 @@ from blendstream.blender.over_time.filter.filter_model import (
     D,
     F,
     Motion,
-    Observed,
+    Observation,
     P,
     absorb_clients,
     absorb_optin,
@@ -40,33 +40,34 @@ from blendstream.blender.over_time.filter.filter_model import (
     require_finite,
 )
 from blendstream.blender.over_time.filter.filter_modes import FilterModes, default_modes
-from blendstream.blender.over_time.filter.filter_scouts import ReferenceRecords
+from blendstream.blender.over_time.filter.reference_records import ReferenceRecords
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.errors import ParameterError, require
 
-__all__ = ["FilterState", "Observed", "advance", "empty_state"]
+__all__ = ["FilterState", "Observation", "advance", "empty_state"]
 
-#: Modes below this weight have no part in moving the states. Lower costs time and moves nothing.
+#: Smaller weights of (retention, drift) are skipped in the update. Lower costs time, changes
+#: nothing.
 NEGLIGIBLE = 5e-3
 
-#: At most this many motions (a way of staying and a drift) move the states, the likeliest. After a
+#: At most this many motions (pairs of retention and drift) enter the update, the likeliest. After a
 #: few epochs one to four are left; this bounds the work of the first ones.
-MOST_MOTIONS = 16
+MAX_MOTIONS = 16
 
-#: Points of p at which P(p | y) is worked out for a new record, and records worked on at a time.
+#: Points of p at which P(p | y) is computed for a new record, and records processed at a time.
 _STEPS, _CHUNK = 81, 2_048
 
-#: A record is taken for at least this many of n people where a variance is worked out.
+#: Variances are computed at no fewer than this many holders among n people.
 LEAST_COUNT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class FilterState:
-    """Means `[i, r]` and covariances `[i, j, r]` of every known record, and the scouts."""
+    """Means `[i, r]` and covariances `[i, j, r]` of known records, and the reference records."""
 
     mean: FloatArray
     covariance: FloatArray
-    scouts: ReferenceRecords
+    reference: ReferenceRecords
 
     def __post_init__(self) -> None:
         """Refuse a state that is not finite, with the record's number."""
@@ -77,7 +78,7 @@ class FilterState:
 
     @property
     def size(self) -> int:
-        """How many records are known."""
+        """The number of known records."""
         return int(self.mean.shape[1])
 
     @property
@@ -101,39 +102,39 @@ class FilterState:
 
     @property
     def staying(self) -> float:
-        """ĥ: the correlation of what opt-in users hold from one epoch to the next."""
-        h, _, habit, _, _ = self.scouts.modes.columns
-        return self.scouts.modes.average(self.scouts.weights, np.maximum(h, habit**2))
+        """ĥ: correlation of the opt-in sample between successive epochs."""
+        h, _, habit, _, _ = self.reference.modes.columns
+        return self.reference.modes.average(self.reference.weights, np.maximum(h, habit**2))
 
     @property
     def drift(self) -> float:
-        """κ̂: by which part of itself a record changes in an epoch."""
-        kappa = self.scouts.modes.columns[3]
-        return self.scouts.modes.average(self.scouts.weights, kappa)
+        """κ̂: relative drift of a record per epoch."""
+        kappa = self.reference.modes.columns[3]
+        return self.reference.modes.average(self.reference.weights, kappa)
 
     def keep(self, records: NDArray[np.bool_]) -> FilterState:
-        """Without the records that are forgotten."""
+        """Return the state of these records alone."""
         place = np.where(records, np.cumsum(records) - 1, -1)
         return FilterState(
-            self.mean[:, records], self.covariance[:, :, records], self.scouts.renumbered(place)
+            self.mean[:, records], self.covariance[:, :, records], self.reference.renumber(place)
         )
 
 
 def empty_state(modes: FilterModes | None = None) -> FilterState:
-    """Before the first publication."""
+    """Return the state before the first publication."""
     chosen = default_modes() if modes is None else modes
     return FilterState(
-        np.zeros((SIZE, 0)), np.zeros((SIZE, SIZE, 0)), ReferenceRecords.none(chosen)
+        np.zeros((SIZE, 0)), np.zeros((SIZE, SIZE, 0)), ReferenceRecords.empty(chosen)
     )
 
 
 def advance(
-    state: FilterState, optin: Observed, clients: Observed, *, between_groups: float = 0.0
+    state: FilterState, optin: Observation, clients: Observation, *, between_groups: float = 0.0
 ) -> FilterState:
-    """The state after one more epoch. New records come behind those already known.
+    """Return the state after one more epoch. New records follow those already known.
 
-    `between_groups` is τ, by which part of itself a record's probability typically differs between
-    the opt-in group and the clients; the blend estimates it.
+    `between_groups` is τ, the typical relative difference of a record's probability between the
+    opt-in group and the clients; the blend estimates it.
     """
     size, known, tau = len(optin.share), state.size, between_groups
     require(
@@ -146,10 +147,10 @@ def advance(
         f"between_groups must be finite and at least 0, got {tau!r}",
     )
     if known:
-        state = _moved(state, optin.at(slice(0, known)), clients.at(slice(0, known)), tau)
+        state = _update(state, optin.at(slice(0, known)), clients.at(slice(0, known)), tau)
     if size == known:
         return state
-    weights, habit = state.scouts.weights, state.scouts.modes.columns[2]
+    weights, habit = state.reference.weights, state.reference.modes.columns[2]
     habits = float(weights @ habit), float(weights @ habit**2)
     mean, covariance = _first_sight(
         optin.at(slice(known, size)), clients.at(slice(known, size)), tau, habits
@@ -162,17 +163,17 @@ def advance(
 
 
 def _first_sight(
-    optin: Observed, clients: Observed, tau: float, habits: tuple[float, float]
+    optin: Observation, clients: Observation, tau: float, habits: tuple[float, float]
 ) -> tuple[FloatArray, FloatArray]:
-    """What is thought of a record after the epoch that first shows it."""
+    """Compute the state of new records after the epoch that first publishes them."""
     y, n, noise = optin.share, optin.users, optin.noise
     if not np.isfinite(y).all():
         raise ParameterError("a new record must have a count of the opt-in group")
     mean, variance = _after_first_count(y, n, noise, tau)
     level = np.clip(mean, LEAST_COUNT / n, 1.0)
     sampling = level * (1 - level) / n
-    # y − p = d + a·f + s_O + noise. Given p, these parts are normal: what is known of each before,
-    # and its covariance with y − p. `habits` are the averages of a and a² over modes.
+    # y − p = d + a·f + s_O + noise. Given p, these parts are normal: their prior variances, and
+    # their covariances with y − p. `habits` are the averages of a and a² over modes.
     once, twice = habits
     before, shared = np.zeros((SIZE, len(y))), np.zeros((SIZE, len(y)))
     before[D] = shared[D] = (tau * level) ** 2
@@ -196,11 +197,11 @@ def _first_sight(
 def _after_first_count(
     y: FloatArray, n: FloatArray, noise: FloatArray, tau: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of P(p | y) ∝ p⁻²·P(y | p).
+    """Compute mean and variance of P(p | y) ∝ p⁻²·P(y | p).
 
-    That a record is new only because y passed a threshold changes nothing: given y, that it passed
-    is certain, and says no more of p. But there are many more rare records than frequent ones, so
-    that what passed is more likely a rarer one in luck; p⁻² says by how much.
+    The threshold that y passed needs no correction: given y, passing is certain and adds nothing
+    about p. But rare records are far more numerous than frequent ones, so a record that passed is
+    more likely a rarer one with high noise; the prior p⁻² accounts for that.
     """
     mean, variance = np.empty_like(y), np.empty_like(y)
     steps = np.linspace(0.0, 1.0, _STEPS)[:, np.newaxis]
@@ -220,11 +221,10 @@ def _after_first_count(
     return mean, variance
 
 
-def _level(state: FilterState, optin: Observed, clients: Observed) -> FloatArray:
-    """A level of p at which variances are worked out.
+def _level(state: FilterState, optin: Observation, clients: Observation) -> FloatArray:
+    """Return the p at which sampling variances are computed: the blend of state and observations.
 
-    Not at one group's own p̂, which would give weight to what happens to be low, nor only at the
-    mean so far, which a jump leaves behind: at what all of them say together.
+    One group's own p̂ would weigh low observations too much, and the mean so far lags behind a jump.
     """
     least = LEAST_COUNT / np.maximum(optin.users, 1)
     level = np.maximum(state.mean[P], least)
@@ -240,31 +240,33 @@ def _level(state: FilterState, optin: Observed, clients: Observed) -> FloatArray
     return np.asarray(level)
 
 
-def _likely(odds: FloatArray) -> list[tuple[int, int]]:
-    """Which motions move the states."""
-    order = np.argsort(-odds, axis=None, kind="stable")[:MOST_MOTIONS]
+def _likely_motions(odds: FloatArray) -> list[tuple[int, int]]:
+    """Choose the motions that enter the update: the likeliest pairs of retention and drift."""
+    order = np.argsort(-odds, axis=None, kind="stable")[:MAX_MOTIONS]
     chosen = order[odds.ravel()[order] > NEGLIGIBLE]
     return list(zip(*(i.tolist() for i in np.unravel_index(chosen, odds.shape)), strict=True))
 
 
-def _moved(state: FilterState, optin: Observed, clients: Observed, tau: float) -> FilterState:
-    """Every record after this epoch: the likely modes' states, with their first two moments."""
+def _update(
+    state: FilterState, optin: Observation, clients: Observation, tau: float
+) -> FilterState:
+    """Update all records: mix the likely modes' states into one mean and covariance each."""
     level = _level(state, optin, clients)
     spread = level * (1 - level)
     at_o, at_c = spread / np.maximum(optin.users, 1), spread / np.maximum(clients.users, 1)
-    scouts = state.scouts.chosen(state.mean, state.covariance, optin.users, optin.seen)
-    rows = scouts.rows
+    reference = state.reference.select(state.mean, state.covariance, optin.users, optin.seen)
+    rows = reference.rows
     seen = optin.at(rows), clients.at(rows), (at_o[rows], at_c[rows])
-    common = scouts.common_change(*seen)
-    scouts = scouts.advanced(*seen, level[rows], common, tau)
-    modes = scouts.modes
-    odds, rates = modes.by_motion(scouts.weights)
+    common = reference.common_change(*seen)
+    reference = reference.advance(*seen, level[rows], common, tau)
+    modes = reference.modes
+    odds, rates = modes.by_motion(reference.weights)
     m = np.maximum(state.mean[P], 0.0)
     leap = np.maximum(m, level) ** 2
     total = np.zeros(state.size)
     first, second = np.zeros_like(state.mean), np.zeros_like(state.covariance)
     within = np.zeros_like(state.mean)
-    for a, b in _likely(odds):
+    for a, b in _likely_motions(odds):
         h, lag, habit = modes.staying[a]
         motion = Motion(h, lag, habit, float(modes.client_stay(h, habit)), at_o, at_c)
         parts = []
@@ -292,6 +294,6 @@ def _moved(state: FilterState, optin: Observed, clients: Observed, tau: float) -
         second[i, i] = np.maximum(second[i, i], within[i] / total)
     mean = state.mean + first
     if len(rows):
-        # The scouts have been followed under every mode from the start: nothing was merged away.
-        mean[:, rows], second[:, :, rows] = scouts.merged()
-    return FilterState(mean, second, scouts)
+        # Reference records keep their state under every mode, which is more exact than the mixture.
+        mean[:, rows], second[:, :, rows] = reference.merge()
+    return FilterState(mean, second, reference)

@@ -1,17 +1,17 @@
-"""How one record moves from epoch to epoch, and what a publication says of it: Kalman's equations.
+"""The state-space model of one record over epochs: Kalman prediction and update.
 
 The state of one record is five numbers with their covariance:
 
-    p      its probability among clients: what is wanted
-    d      by how much the opt-in group differs from it, the same in all epochs; Var(d) = (τ·p)²
-    f      by how much the favourites of the opt-in users who take part differ from p + d
-    s_O    by how much what these users hold in this epoch differs from it besides
-    s_C    by how much what the clients who take part hold differs from p
+    p      its probability among clients, the quantity to estimate
+    d      the opt-in group's difference from p, constant over epochs; Var(d) = (τ·p)²
+    f      sampling error of the participating opt-in users' favourites, relative to p + d
+    s_O    further sampling error of the records that these users hold in this epoch
+    s_C    sampling error of the records that the participating clients hold
 
-and an epoch's publication says, of each record,
+An epoch's publication observes, for each record,
 
-    y_O = p + d + a·f + s_O + noise     what S and T counted, divided by their number
-    y_C = p + s_C + noise               what clients reported, denoised; listed records only
+    y_O = p + d + a·f + s_O + noise     counts of S and T, divided by their users
+    y_C = p + s_C + noise               denoised reports of clients; listed records only
 
 From one epoch to the next, with fresh standard normal z in each line and v_g = p(1−p)/n_g:
 
@@ -24,13 +24,14 @@ From one epoch to the next, with fresh standard normal z in each line and v_g = 
 
 p⁺ is the larger of p before and after: a record that rises twentyfold has jumped by its new size.
 
-Why s_O moves so: of n people a binomial number, a share h, stays and the places of the others are
-filled anew. What they hold then has variance p(1−p)/n in every epoch and the correlation h from one
-to the next. Those who stay with what they hold miss a share h of p's change. With everybody staying
-and holding their favourite in a share a of epochs, the correlation is a² at any distance.
+Derivation of s_O: of n people a binomial number, a share h on average, stays, and new people
+replace the others. The share that holds the record then has sampling variance p(1−p)/n in every
+epoch and correlation h between successive epochs. Those who stay and keep their records miss a
+share h of p's change. If everybody stays and holds a favourite in a share a of epochs, the
+correlation is a² at any distance.
 
-c is 0 in most epochs. Shares add up to one, so where some records jump all others change by the
-same part of themselves; that is seen in all of them together long before it is in any one.
+c is 0 in most epochs. Shares add up to one, so if some records jump all others change by a common
+factor; all records together show that long before any single one does.
 
 Arrays run over records, or over records and modes, in their last axis.
 
@@ -48,26 +49,26 @@ from numpy.typing import NDArray
 from blendstream.blender.values.arrays import FloatArray
 from blendstream.blender.values.errors import NotFinite
 
-__all__ = ["Motion", "Observed", "absorb_clients", "absorb_optin", "predict", "require_finite"]
+__all__ = ["Motion", "Observation", "absorb_clients", "absorb_optin", "predict", "require_finite"]
 
-#: Where the numbers of the state are.
+#: Indices of the state's numbers.
 P, D, F, S_O, S_C = range(5)
 SIZE = 5
 
-#: A publication is not taken for more precise than this part of a state's variance: float64 has 16
-#: digits, and a difference of variances keeps 6 of them. No real publication comes near.
+#: Least variance of an observation, relative to the state's: float64 has 16 digits, and a
+#: difference of variances keeps 6 of them. No real publication is that precise.
 ROUNDING = 1e-10
-#: Where the state is certain, so that nothing divides by 0.
+#: Added to variances, so that nothing divides by 0 where the state is certain.
 TINY = 1e-200
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What one group's publication says of each record: y, from how many people, under what noise.
+class Observation:
+    """One group's observation of each record: y, the number of people and the noise variance.
 
-    `share` is NaN where it says nothing. `noise` is the variance that privacy added, without the
-    sampling of people; `users` may differ by record. Both are numbers also where nothing is said:
-    a NaN times a weight of 0 is NaN, and one record's would spread to all others.
+    `share` is NaN where there is no observation. `noise` is the variance of the privacy noise,
+    without the sampling of people; `users` may differ by record. Both must be numbers even where
+    `share` is NaN: a NaN times a weight of 0 is NaN, and would spread to all other records.
     """
 
     share: FloatArray
@@ -75,26 +76,26 @@ class Observed:
     noise: FloatArray
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no publication can mean."""
+        """Refuse numbers that no publication can contain."""
         require_finite("an observed share", np.where(np.isnan(self.share), 0.0, self.share))
         require_finite("a number of people", np.where(self.users > 0, self.users, np.nan))
         require_finite("a variance of noise", np.where(self.noise >= 0, self.noise, np.nan))
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Where it says something."""
+        """Mask of the records that were observed."""
         return np.asarray(np.isfinite(self.share))
 
-    def at(self, rows: slice | NDArray[np.int64]) -> Observed:
-        """The same for some of the records."""
-        return Observed(self.share[rows], self.users[rows], self.noise[rows])
+    def at(self, rows: slice | NDArray[np.int64]) -> Observation:
+        """Return the observation of some of the records."""
+        return Observation(self.share[rows], self.users[rows], self.noise[rows])
 
 
 def require_finite(quantity: str, values: FloatArray) -> None:
-    """Raise `NotFinite` with the number of the first record, in the last axis, that is not finite.
+    """Raise `NotFinite` with the number of the first record (last axis) that is not finite.
 
-    Called where a state or a figure is created: a number that is none would reach every record of
-    the epochs to come, and be published as missing.
+    Called where a state or an observation is created: a NaN would spread to all records of the
+    following epochs, which would be published as missing.
     """
     finite = np.isfinite(values)
     if not finite.all():
@@ -104,7 +105,7 @@ def require_finite(quantity: str, values: FloatArray) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """h, ℓ, a and h_C, each one number or one for each lane; v_O and v_C."""
+    """h, ℓ, a and h_C, each one number or one per lane (mode and record); v_O and v_C."""
 
     stay: FloatArray | float
     lag: FloatArray | float
@@ -121,7 +122,7 @@ def predict(
     q: FloatArray,
     shift: FloatArray | float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """One epoch on, before anything of it is seen; E(Δ) = shift, Var(Δ) = q."""
+    """Predict the state of the next epoch, before its observation; E(Δ) = shift, Var(Δ) = q."""
     mean, covariance = mean.copy(), covariance.copy()
     for part, stay in ((S_O, motion.stay), (S_C, motion.client_stay)):
         mean[part] *= stay
@@ -146,17 +147,17 @@ def predict(
 
 
 def absorb_optin(
-    mean: FloatArray, covariance: FloatArray, group: Observed, habit: FloatArray | float
+    mean: FloatArray, covariance: FloatArray, group: Observation, habit: FloatArray | float
 ) -> FloatArray:
-    """Kalman's update by y_O = p + d + a·f + s_O + noise, in place; ln P(y_O) of each lane."""
+    """Update in place with y_O = p + d + a·f + s_O + noise; return ln P(y_O) of each lane."""
     along = covariance[:, P] + covariance[:, D] + habit * covariance[:, F] + covariance[:, S_O]
     inner = innovation(covariance, along[P] + along[D] + habit * along[F] + along[S_O])
     off = group.share - (mean[P] + mean[D] + habit * mean[F] + mean[S_O])
     return _absorb(mean, covariance, along, inner, off, group)
 
 
-def absorb_clients(mean: FloatArray, covariance: FloatArray, group: Observed) -> FloatArray:
-    """Kalman's update by y_C = p + s_C + noise, in place; ln P(y_C) of each lane."""
+def absorb_clients(mean: FloatArray, covariance: FloatArray, group: Observation) -> FloatArray:
+    """Update in place with y_C = p + s_C + noise; return ln P(y_C) of each lane."""
     along = covariance[:, P] + covariance[:, S_C]
     inner = innovation(covariance, along[P] + along[S_C])
     off = group.share - (mean[P] + mean[S_C])
@@ -164,7 +165,7 @@ def absorb_clients(mean: FloatArray, covariance: FloatArray, group: Observed) ->
 
 
 def innovation(covariance: FloatArray, exact: FloatArray) -> FloatArray:
-    """Var(y) without its noise, and not below what floats can tell from 0.
+    """Return Var(y) without its noise, at least as large as rounding errors can be.
 
     `exact` is a sum of covariances that may cancel to less than their rounding errors, or below 0.
     """
@@ -178,13 +179,13 @@ def _absorb(
     along: FloatArray,
     inner: FloatArray,
     off: FloatArray,
-    group: Observed,
+    group: Observation,
 ) -> FloatArray:
-    # Where nothing was seen the gain is 0 and the likelihood 1.
+    # Without an observation the gain is 0 and the likelihood 1.
     seen = group.seen
     variance = np.where(seen, inner + group.noise, np.inf)
     off = np.where(seen, off, 0.0)
-    # Cov(x, y)² ≤ Var(x)·Var(y) (Cauchy and Schwarz), also after rounding: so no gain explodes.
+    # Enforce Cov(x, y)² ≤ Var(x)·Var(y) (Cauchy-Schwarz) after rounding, so that no gain explodes.
     for i in range(SIZE):
         most = np.sqrt(covariance[i, i] * inner)
         along[i] = np.clip(along[i], -most, most)

@@ -1,14 +1,15 @@
-"""The grid of what the filter over epochs does not know: how records change, and how people stay.
+"""The filter's modes: a grid of how records change, and of which people stay.
 
-A *mode* is one choice of how people stay, of drift κ and of jump rate π, shared by all records.
+Nobody tells the filter how quickly records change, or how many people take part again. A *mode* is
+one combination of retention, drift κ and jump rate π, common to all records.
 
-    people stay     (h, ℓ, a)     of the opt-in users of one epoch a share h is there in the next
-      and keep what they hold     (h, h, 0): they miss a share ℓ = h of every change
-      and follow                  (h, 0, 0): those who stay change as others do
-      by habit                    (0, 0, a): everybody stays, and holds their favourite in a share a
-                                  of the epochs, something new otherwise; this never fades
+    retention            (h, ℓ, a)     a share h of one epoch's opt-in users takes part in the next
+      with fixed records (h, h, 0)     who stays keeps the record and misses a share ℓ = h of
+      changes with new records   (h, 0, 0)     who stays changes as others do by habit           (0,
+      0, a)     everybody stays, and holds a favourite in a share a of the
+                                       epochs, a new record otherwise; this correlation never decays
 
-Symbols: h, ℓ, a as above; κ = relative drift an epoch; π = how often a record jumps.
+Symbols: h, ℓ, a as above; κ = relative drift per epoch; π = probability that a record jumps.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ _HABIT = (0.4, 0.55, 0.7, 0.8, 0.9)
 _DRIFTS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.4)
 _JUMPS = (0.002, 0.03, 0.15)
 
-#: Before anything is seen, a drift of this is half as likely as none, twice it a third, and so on.
-#: Where data hardly tell slow drift from none, this decides; where they do, it does not matter.
+#: The prior of this drift is half that of none, of twice this drift a third, and so on. It matters
+#: only where data hardly distinguish slow drift from none.
 _USUAL_DRIFT = 0.01
 
-#: Habits look like people who come and go until many epochs are compared, and mistaking them makes
-#: intervals too short, not too long. So they are this much likelier to begin with.
+#: Prior weight of habits, relative to other modes. In few epochs habits resemble people who come
+#: and go; mistaking them for that makes intervals too short, while the reverse makes them too long.
 _HABITUAL = 2.0
 
 
 @dataclass(frozen=True)
 class FilterModes:
-    """All combinations of staying, drift and jump rate, in that order."""
+    """The grid: all combinations of retention, drift and jump rate, in that order."""
 
     staying: tuple[tuple[float, float, float], ...]
     drifts: tuple[float, ...]
     jumps: tuple[float, ...]
-    #: Clients take turns, so that those of one epoch are not those of the next.
+    #: Clients are in cohorts, so that those of one epoch are not those of the next.
     clients_rotate: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """How many of each."""
+        """The numbers of retentions, drifts and jump rates."""
         return len(self.staying), len(self.drifts), len(self.jumps)
 
     @cached_property
     def prior(self) -> FloatArray:
-        """Before anything was seen: slow drift rather than quick, habits rather than none."""
+        """Prior weights: slow drift above quick, habits above none."""
         slow = 1 / (1 + np.array(self.drifts) / _USUAL_DRIFT)
         ways = np.array([_HABITUAL if habit else 1.0 for _, _, habit in self.staying])
         weights = ways[:, np.newaxis, np.newaxis] * slow[:, np.newaxis]
@@ -63,29 +64,29 @@ class FilterModes:
 
     @cached_property
     def columns(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """h, ℓ, a, κ and π of each mode."""
+        """Arrays of h, ℓ, a, κ and π over the modes."""
         index = np.indices(self.shape).reshape(3, -1)
         h, lag, habit = np.array(self.staying)[index[0]].T
         return h, lag, habit, np.array(self.drifts)[index[1]], np.array(self.jumps)[index[2]]
 
     def client_stay(self, h: FloatArray | float, habit: FloatArray | float) -> FloatArray:
-        """h of clients: devices stay as opt-in users do, unless they take turns."""
+        """Return h of clients: that of opt-in users, or 0 if clients rotate."""
         stay = np.maximum(np.asarray(h, dtype=np.float64), habit)
         return np.zeros_like(stay) if self.clients_rotate else stay
 
     def average(self, weights: FloatArray, values: FloatArray) -> float:
-        """The mean of `values` over modes."""
+        """Return the weighted mean of `values` over modes."""
         return float((weights * values).sum())
 
     def by_motion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The weight of each (staying, drift), and the mean jump rate given it."""
+        """Return the weight of each (retention, drift), and the mean jump rate given it."""
         cube = weights.reshape(self.shape)
         total = cube.sum(axis=2)
         return total, cube @ np.array(self.jumps) / np.maximum(total, 1e-300)
 
 
 def default_modes(*, clients_rotate: bool = False) -> FilterModes:
-    """The grid that the service uses."""
+    """Return the grid that the service uses."""
     staying = (
         *((h, h, 0.0) for h in _KEEP),
         *((h, 0.0, 0.0) for h in _FOLLOW),

@@ -26,7 +26,7 @@ from blendstream.agents.jobs.release_step import CommitContents, PendingRelease
 from blendstream.blender.noise.exact_noise import COIN_BITS, Noise
 from blendstream.blender.noise.opendp_noise import OpenDPNoise
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
-from blendstream.blender.sharp.stable_histogram import luck_below
+from blendstream.blender.sharp.stable_histogram import below_threshold_heads
 from blendstream.blender.values.cells import HeadList
 from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.parameters import PrivacyParameters
@@ -127,7 +127,7 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
 
     class FirstIsHeads(NoNoise):
         def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
-            assert heads == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta)
+            assert heads == below_threshold_heads(TWO_LISTED.epsilon, TWO_LISTED.delta)
             return np.arange(number) == 0
 
     epochs = Epochs(FirstIsHeads())
@@ -139,7 +139,7 @@ async def test_the_coin_below_the_threshold_is_thrown_by_the_job_and_stored_with
     stored = json.loads(await epochs.log.read_document(released.optin))
     assert (
         stored["below_threshold_probability"]
-        == luck_below(TWO_LISTED.epsilon, TWO_LISTED.delta) / 2**COIN_BITS
+        == below_threshold_heads(TWO_LISTED.epsilon, TWO_LISTED.delta) / 2**COIN_BITS
         > 0
     )
     assert stored["threshold"] == 7

@@ -21,7 +21,7 @@ import pytest
 import blendstream.blender.noise.exact_rejection
 import blendstream.blender.noise.exact_sampler
 from blendstream.blender import ExactNoise
-from blendstream.blender.noise.exact_law import NoiseDistribution
+from blendstream.blender.noise.exact_distribution import NoiseDistribution
 from blendstream.blender.noise.exact_noise import _TABLED_GAUSSIAN, _TABLED_LAPLACE, laplace_scale
 from blendstream.blender.noise.exact_rejection import _below, _happens, draw_gaussian, draw_laplace
 from blendstream.blender.noise.exact_sampler import InversionTable, draw, inversion_table
@@ -104,7 +104,7 @@ def test_a_table_one_unit_off_in_its_last_place_is_caught(kind, scale, off_by):
     for j in np.flatnonzero(apart).tolist():
         floors = right.floors.copy()
         floors[j] = int(floors[j]) + off_by
-        broken = InversionTable(right.law, floors, right.guide)
+        broken = InversionTable(right.distribution, floors, right.guide)
         assert wrong_draws(broken, kind, scale, [j])
 
 

@@ -9,27 +9,27 @@ import numpy as np
 import pytest
 
 from blendstream.blender import ParameterError
-from blendstream.blender.over_time.filter import filter_scouts
+from blendstream.blender.over_time.filter import reference_records
 from blendstream.blender.over_time.filter.epoch_filter import (
     FilterState,
-    Observed,
+    Observation,
     advance,
     empty_state,
 )
 from blendstream.blender.over_time.filter.filter_modes import FilterModes, default_modes
-from blendstream.blender.over_time.filter.filter_scouts import LOG_CAP
+from blendstream.blender.over_time.filter.reference_records import LOG_CAP
 
 N_O, N_C = 30_000.0, 600_000.0
 NOISE_O, NOISE_C = 0.36 / N_O**2, 0.036 / N_C
 STILL = FilterModes(((0.0, 0.0, 0.0),), (0.0,), (1e-12,))
 
 
-def optin(*shares: float) -> Observed:
-    return Observed(np.array(shares), np.full(len(shares), N_O), np.full(len(shares), NOISE_O))
+def optin(*shares: float) -> Observation:
+    return Observation(np.array(shares), np.full(len(shares), N_O), np.full(len(shares), NOISE_O))
 
 
-def clients(*shares: float) -> Observed:
-    return Observed(np.array(shares), np.full(len(shares), N_C), np.full(len(shares), NOISE_C))
+def clients(*shares: float) -> Observation:
+    return Observation(np.array(shares), np.full(len(shares), N_C), np.full(len(shares), NOISE_C))
 
 
 NOBODY = float("nan")
@@ -149,21 +149,21 @@ def log_odds_moved(value: float) -> float:
     for _ in range(3):
         state = advance(state, *many(rng, 0.003, 40))
     y_o, y_c = many(rng, 0.003, 40)
-    first, then = (advance(state, y_o, c).scouts.weights for c in (y_c, replaced(y_c, value)))
+    first, then = (advance(state, y_o, c).reference.weights for c in (y_c, replaced(y_c, value)))
     sure = (first > 1e-200) & (then > 1e-200)
     moved = np.log(then[sure] / first[sure])
     return float(moved.max() - moved.min())
 
 
-def replaced(group: Observed, value: float) -> Observed:
-    return Observed(np.append(value, group.share[1:]), group.users, group.noise)
+def replaced(group: Observation, value: float) -> Observation:
+    return Observation(np.append(value, group.share[1:]), group.users, group.noise)
 
 
 def test_what_one_record_says_of_the_modes_is_capped(monkeypatch):
     """Twice, for what it said before and what it says now; a little for the common change."""
     assert max(log_odds_moved(value) for value in (0.0, 0.004, 0.3)) <= 2 * LOG_CAP + 1.5
 
-    monkeypatch.setattr(filter_scouts, "LOG_CAP", 1e9)
+    monkeypatch.setattr(reference_records, "LOG_CAP", 1e9)
     assert log_odds_moved(0.0) > 2 * LOG_CAP + 1.5
 
 
@@ -239,8 +239,8 @@ def test_one_epoch_in_a_hundred_the_world_may_change_its_mode():
     epoch. At 5 % the filter would forget after twenty epochs what it learned."""
     twins = FilterModes(((0.0, 0.0, 0.0),), (0.0, 0.0), (1e-12,))
     state = after(empty_state(twins), 1, 0.003, 0.003)
-    certain = replace(state, scouts=replace(state.scouts, weights=np.array([1.0, 0.0])))
+    certain = replace(state, reference=replace(state.reference, weights=np.array([1.0, 0.0])))
 
-    weights = after(certain, 1, 0.003, 0.003).scouts.weights
+    weights = after(certain, 1, 0.003, 0.003).reference.weights
 
     assert weights == pytest.approx([0.99 + 0.01 / 2, 0.01 / 2])

@@ -9,7 +9,7 @@ import pytest
 
 from blendstream.blender import OptinCounts, ParameterError, PrivacyParameters, Record
 from blendstream.blender.epoch_estimates import estimate_epoch
-from blendstream.blender.noise.noise_law import gaussian_law
+from blendstream.blender.noise.noise_distribution import gaussian_distribution
 from blendstream.blender.over_time.epoch_memory import EpochMemory
 from blendstream.blender.over_time.period_budget import calibrate_period, check_rule
 from blendstream.blender.over_time.publication_filter import Publication, RecordFilter
@@ -202,7 +202,7 @@ class BrokenFilter(RecordFilter):
     def follow(self, publication: Publication) -> RecordFilter:
         raise FloatingPointError("a covariance is not positive")
 
-    def without(self, forgotten: object) -> RecordFilter:
+    def drop(self, forgotten: object) -> RecordFilter:
         return self
 
 
@@ -273,7 +273,7 @@ def test_an_epoch_of_a_period_is_estimated_and_blended():
 
 
 def test_sums_of_gaussian_noise_are_convolutions():
-    one = gaussian_law(3.0)
+    one = gaussian_distribution(3.0)
     two = np.convolve(one, one)
     found = sum_of_gaussians(2, scale=3.0)
     reach = len(found) // 2
@@ -287,7 +287,7 @@ def test_intervals_of_counts_with_gaussian_noise_cover():
     """4 000 counts of one p: at least 95 %, and not much more. Four standard errors are 1.4 %."""
     rng = np.random.default_rng(8)
     users, p, scale, runs = 2_000, 0.03, RULE.scale, 4_000
-    law = gaussian_law(scale)
+    law = gaussian_distribution(scale)
     noise = rng.choice(np.arange(-(len(law) // 2), len(law) // 2 + 1), runs, p=law)
     low, high = noisy_count_interval(
         rng.binomial(users, p, runs) + noise, users,

@@ -104,20 +104,20 @@ def test_a_period_opens_its_epochs_and_not_one_more():
     budget = PeriodBudget(RULE, "s1")
     for epoch in (5, 6, 9):
         assert budget.check_charge(epoch, RULE, "s1") is None
-        budget = budget.opened(epoch, RULE, "s1")
+        budget = budget.open_epoch(epoch, RULE, "s1")
 
     assert budget.check_charge(10, RULE, "s1") == (
         "a period of 3 epochs has opened all of them; epoch 10 belongs to the next period"
     )
     with pytest.raises(ParameterError, match="belongs to the next period"):
-        budget.opened(10, RULE, "s1")
+        budget.open_epoch(10, RULE, "s1")
 
 
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_an_epoch_is_not_opened_twice_nor_out_of_order(epoch):
     budget = PeriodBudget(RULE, "s1", (5,))
     with pytest.raises(ParameterError, match=f"epoch {epoch} must not again"):
-        budget.opened(epoch, RULE, "s1")
+        budget.open_epoch(epoch, RULE, "s1")
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_an_epoch_is_not_opened_twice_nor_out_of_order(epoch):
 def test_nothing_that_the_proof_rests_on_changes_within_a_period(field, value):
     budget = PeriodBudget(RULE, "s1", (5,))
     with pytest.raises(ParameterError, match=f"nothing may change within a period, got {field}"):
-        budget.opened(6, replace(RULE, **{field: value}), "s1")
+        budget.open_epoch(6, replace(RULE, **{field: value}), "s1")
 
 
 def test_shares_drawn_anew_within_a_period_are_refused():
     """A person could fall into S one day and into the click graph's share the next."""
     with pytest.raises(ParameterError, match="must stay the same people"):
-        PeriodBudget(RULE, "s1", (5,)).opened(6, RULE, "s2")
+        PeriodBudget(RULE, "s1", (5,)).open_epoch(6, RULE, "s2")
 
 
 @pytest.mark.parametrize("epochs", [(6, 5), (5, 5), (1, 2, 3, 4)])

@@ -29,7 +29,7 @@ SLACK = 5e-11
 
 
 @lru_cache(maxsize=128)
-def shown(rule: PeriodRule, count: int, *, known: bool, factor: float = 1.0) -> Law:
+def select_shown(rule: PeriodRule, count: int, *, known: bool, factor: float = 1.0) -> Law:
     """P(what the world sees of a record that `count` people hold in one epoch)."""
     if count == 0 and not known:
         return {GONE: 1.0}
@@ -51,8 +51,8 @@ def choices(rule: PeriodRule, factor: float = 1.0) -> list[Choice]:
     so there.
     """
     kinds = [(0, False), (rule.threshold, False), (0, True)]
-    with_one = [shown(rule, n + 1, known=known, factor=factor) for n, known in kinds]
-    without = [shown(rule, n, known=known, factor=factor) for n, known in kinds]
+    with_one = [select_shown(rule, n + 1, known=known, factor=factor) for n, known in kinds]
+    without = [select_shown(rule, n, known=known, factor=factor) for n, known in kinds]
     m = rule.records_per_user
     sets = [(), *itertools.combinations_with_replacement(range(len(kinds)), m)]
     return [
@@ -112,8 +112,8 @@ def forget_and_return(rule: PeriodRule, keep_from: int) -> float:
     epoch 1. b stays known; a is kept if its noisy count is at least `keep_from`, else forgotten, so
     that in epoch 2 it is new and the person's alone.
     """
-    one, none = (shown(rule, n, known=True) for n in (1, 0))
-    alone, absent = shown(rule, 1, known=False), shown(rule, 0, known=False)
+    one, none = (select_shown(rule, n, known=True) for n in (1, 0))
+    alone, absent = select_shown(rule, 1, known=False), select_shown(rule, 0, known=False)
     true_delta = 0.0
     for a, b in itertools.product(one, none):
         p, q = one[a] * none[b], none.get(a, 0.0) * one.get(b, 0.0)
@@ -142,7 +142,7 @@ def test_a_record_that_is_forgotten_and_returns_breaks_the_rule_of_one_epoch():
 def test_a_known_set_chosen_from_raw_counts_is_caught():
     """Deliberately broken: a known record is noised only while somebody holds it."""
     rule = calibrate_period(4.0, 1e-5, 1, 2)
-    held, gone = shown(rule, 1, known=True), {GONE: 1.0}
+    held, gone = select_shown(rule, 1, known=True), {GONE: 1.0}
 
     assert worst_delta(4.0, [[([held], [gone])], choices(rule)]) > 0.9
 

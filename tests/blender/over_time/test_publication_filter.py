@@ -12,8 +12,8 @@ from blendstream.blender.over_time.publication_filter import (
     ClientFigures,
     Publication,
     RecordFilter,
-    clients_observed,
-    optin_observed,
+    observe_clients,
+    observe_optin,
 )
 
 USERS, T_USERS, REPORTS = 30_000, 3_000, 600_000
@@ -118,7 +118,7 @@ def test_listed_records_are_summed_also_where_too_few_hold_them(history):
 
 def test_s_and_t_are_one_group_with_the_precision_of_both(history):
     one = history[0]
-    both, s_alone = optin_observed(one), optin_observed(replace(one, estimation=None))
+    both, s_alone = observe_optin(one), observe_optin(replace(one, estimation=None))
 
     assert both.users[:3] == pytest.approx(np.full(3, USERS + T_USERS), rel=0.01)
     assert both.users[3:].tolist() == s_alone.users[3:].tolist() == [USERS] * 2
@@ -129,7 +129,7 @@ def test_s_and_t_are_one_group_with_the_precision_of_both(history):
 def test_large_noise_makes_t_count_less(history):
     """Under a period's Gaussian noise the smaller group has the larger relative noise."""
     one = replace(history[0], noise=72.0, estimation_noise=72.0)
-    both = optin_observed(one)
+    both = observe_optin(one)
 
     p = both.share[:3]
     of_s, of_both = p / USERS + 72 / USERS**2, p / both.users[:3] + both.noise[:3]
@@ -137,30 +137,30 @@ def test_large_noise_makes_t_count_less(history):
 
 
 def test_unlisted_records_and_empty_epochs_say_nothing_of_clients(history):
-    assert np.isnan(clients_observed(history[0]).share[3:]).all()
+    assert np.isnan(observe_clients(history[0]).share[3:]).all()
     nobody = replace(history[0], clients=ClientFigures(np.zeros(3), np.full(3, np.inf), 0))
-    assert np.isnan(clients_observed(nobody).share).all()
+    assert np.isnan(observe_clients(nobody).share).all()
     one = replace(history[0], clients=ClientFigures(np.zeros(3), np.full(3, np.inf), 1))
-    assert np.isnan(clients_observed(one).share).all()
+    assert np.isnan(observe_clients(one).share).all()
 
 
 def test_epochs_without_a_publication_make_every_record_less_certain(history):
     """Time passes in them, too: a filter that skips them would trust what has had time to change.
 
-    The scouts stay, and with them what was learned about how records move.
+    The reference records stay, and with them what was learned about how records move.
     """
     state = rebuild(history[:4])
     seen = history[4]
     at_once, later = (state.follow(replace(seen, epoch=seen.epoch + gap)) for gap in (0, 6))
 
     assert (later.state.variance > at_once.state.variance).all()
-    carried = state.carried(seen.epoch + 5)
+    carried = state.carry_to(seen.epoch + 5)
     assert carried.records == state.records
-    assert carried.state.scouts.rows.tolist() == state.state.scouts.rows.tolist() != []
+    assert carried.state.reference.rows.tolist() == state.state.reference.rows.tolist() != []
     assert carried.follow(replace(seen, epoch=seen.epoch + 6)).state.mean == pytest.approx(
         later.state.mean
     )
-    assert state.carried(history[3].epoch) is state
+    assert state.carry_to(history[3].epoch) is state
 
 
 def test_an_epoch_must_come_after_the_last_and_hold_all_that_is_known(history):

@@ -17,7 +17,7 @@ from blendstream.blender import ParameterError
 from blendstream.blender.over_time.shuffled_reports import (
     ClonePair,
     ShuffleBound,
-    pairs_of,
+    clone_pairs,
     readers_delta,
     readers_epsilon,
 )
@@ -98,7 +98,7 @@ def test_every_claimed_bound_holds_by_enumeration(name, records, epsilon, report
     channel = channel_of(randomizer)
     for at in (0.05, 0.3, 0.7):
         truth = true_delta(channel, reports, at)
-        for pair in pairs_of(randomizer):
+        for pair in clone_pairs(randomizer):
             claimed = readers_delta([ShuffleBound((pair,), reports)], at)
             assert truth <= claimed + ROUNDING, (pair, at)
 
@@ -137,10 +137,10 @@ def test_every_claimed_bound_holds_for_reports_of_two_answers(name, records, eps
     """Three reports, every value of each answer of everybody."""
     randomizer = randomizer_of(name, records, epsilon, answers=2, **spec)
     channel = channel_of(randomizer)
-    assert ShuffleBound.among(randomizer, 6).answers == 2
+    assert ShuffleBound.from_reports(randomizer, 6).answers == 2
     for at in (0.05, 0.3, 0.7):
         truth = two_answers_delta(channel, 3, at)
-        for pair in pairs_of(randomizer):
+        for pair in clone_pairs(randomizer):
             claimed = readers_delta([ShuffleBound((pair,), 3, answers=2)], at)
             assert truth <= claimed + ROUNDING, (pair, at)
 
@@ -150,7 +150,7 @@ def test_two_answers_taken_for_one_are_caught():
     randomizer = randomizer_of("randomized-response", 1, 2.0, answers=2)
     truth = two_answers_delta(channel_of(randomizer), 3, 0.3)
 
-    assert truth > readers_delta([ShuffleBound(pairs_of(randomizer), 3, answers=1)], 0.3)
+    assert truth > readers_delta([ShuffleBound(clone_pairs(randomizer), 3, answers=1)], 0.3)
 
 
 def test_the_cases_have_answers_of_one_and_of_several_records():
@@ -173,7 +173,7 @@ def test_stronger_clones_are_not_claimed_for_answers_of_several_records(name, re
     pair = ClonePair(e, 1.0, 2 / (e + 1))
 
     assert (channel.min(axis=0) < (channel[0] + channel[1]) / (e + 1) - 1e-12).any()
-    assert all(p.hiding < pair.hiding or p.telling < 1 for p in pairs_of(randomizer))
+    assert all(p.hiding < pair.hiding or p.telling < 1 for p in clone_pairs(randomizer))
 
 
 def variation_ratio_delta(cells: int, epsilon0: float, reports: int, epsilon: float) -> float:
@@ -207,7 +207,7 @@ def test_the_variation_ratio_pair_is_broken_by_the_same_enumeration():
 
     assert claimed == pytest.approx(0.0061, abs=1e-4)
     assert truth == pytest.approx(0.0094, abs=1e-4)
-    assert truth <= readers_delta([ShuffleBound(pairs_of(randomizer), 5)], 0.7)
+    assert truth <= readers_delta([ShuffleBound(clone_pairs(randomizer), 5)], 0.7)
 
 
 @pytest.mark.long
@@ -220,7 +220,7 @@ def test_at_the_sizes_of_the_evaluation(records, reports, delta, epsilon):
     listed = tuple(Record(f"q{i}", "u") for i in range(records))
     cells = Cells(listed, query_wildcards=False)
     spec = RandomizerSpec(name="subset-or-none", epsilon=4.0)
-    among = ShuffleBound.among(RANDOMIZERS["subset-or-none"](cells, spec), reports)
+    among = ShuffleBound.from_reports(RANDOMIZERS["subset-or-none"](cells, spec), reports)
 
     assert among.honest == reports // 2
     assert readers_epsilon([among], delta) == pytest.approx(epsilon, abs=6e-4)
@@ -228,7 +228,7 @@ def test_at_the_sizes_of_the_evaluation(records, reports, delta, epsilon):
 
 def test_more_reports_hide_better_and_more_epochs_worse():
     randomizer = randomizer_of("subset-or-none", 10, 2.0)
-    few, many = (ShuffleBound.among(randomizer, n) for n in (1_000, 10_000))
+    few, many = (ShuffleBound.from_reports(randomizer, n) for n in (1_000, 10_000))
 
     assert readers_epsilon([many], 1e-6) < readers_epsilon([few], 1e-6) < 2.0
     once, often = (readers_epsilon([many] * t, 1e-6) for t in (1, 10))
@@ -239,15 +239,15 @@ def test_more_reports_hide_better_and_more_epochs_worse():
 
 def test_a_client_alone_has_what_it_has_against_everybody():
     randomizer = randomizer_of("randomized-response", 3, 1.0)
-    alone = ShuffleBound(pairs_of(randomizer), 1)
+    alone = ShuffleBound(clone_pairs(randomizer), 1)
 
     assert readers_epsilon([alone], 1e-9) == pytest.approx(1.0, abs=2e-3)
     assert readers_delta([alone], 1.0 + 2e-3) <= 1e-12
 
 
 def test_several_answers_compose_each_at_its_part_of_epsilon():
-    one = ShuffleBound.among(randomizer_of("randomized-response", 3, 1.0), 2_000)
-    two = ShuffleBound.among(randomizer_of("randomized-response", 3, 2.0, answers=2), 2_000)
+    one = ShuffleBound.from_reports(randomizer_of("randomized-response", 3, 1.0), 2_000)
+    two = ShuffleBound.from_reports(randomizer_of("randomized-response", 3, 2.0, answers=2), 2_000)
 
     assert two.answers == 2
     assert two.pairs[0].likelihood == pytest.approx(one.pairs[0].likelihood, rel=1e-6)
@@ -256,7 +256,7 @@ def test_several_answers_compose_each_at_its_part_of_epsilon():
 
 @pytest.mark.parametrize("name", ["randomized-response", "subset-or-none", "two-stage"])
 def test_an_empty_head_list_tells_nothing(name):
-    among = ShuffleBound.among(randomizer_of(name, 0, 1.0), 100)
+    among = ShuffleBound.from_reports(randomizer_of(name, 0, 1.0), 100)
 
     assert readers_delta([among], 0.0) <= 1e-12
     assert readers_delta([], 0.0) <= 1e-12
@@ -268,7 +268,7 @@ def test_a_randomizer_without_a_proof_is_refused():
         cells = Cells((Record("q", "u"),), query_wildcards=False)
 
     with pytest.raises(ParameterError, match="no guarantee against readers is proved"):
-        pairs_of(Unproved())
+        clone_pairs(Unproved())
 
 
 def test_the_two_stages_ratio_is_that_of_the_exact_channel():
@@ -276,7 +276,7 @@ def test_the_two_stages_ratio_is_that_of_the_exact_channel():
     randomizer = randomizer_of("two-stage", 5, 2.0, delta=0.01)
     channel = channel_of(randomizer)
 
-    assert pairs_of(randomizer)[0].likelihood == pytest.approx(
+    assert clone_pairs(randomizer)[0].likelihood == pytest.approx(
         float((channel.max(axis=0) / channel.min(axis=0)).max())
     )
 
@@ -289,7 +289,7 @@ def test_bounds_are_those_of_the_channels_differing_answers():
         row[np.abs(row - other) > 1e-12].sum() for row, other in itertools.permutations(channel, 2)
     )
 
-    assert pairs_of(randomizer)[0].telling == pytest.approx(differing)
+    assert clone_pairs(randomizer)[0].telling == pytest.approx(differing)
     assert Fraction(randomizer.cells_per_answer) == 2
 
 
@@ -298,5 +298,5 @@ def test_forged_reports_taken_for_honest_ones_are_caught():
     randomizer = randomizer_of("randomized-response", 1, 1.0)
     truth = true_delta(channel_of(randomizer), 2, 0.3)
 
-    assert truth > readers_delta([ShuffleBound(pairs_of(randomizer), 4)], 0.3)
-    assert truth <= readers_delta([ShuffleBound.among(randomizer, 4)], 0.3) + ROUNDING
+    assert truth > readers_delta([ShuffleBound(clone_pairs(randomizer), 4)], 0.3)
+    assert truth <= readers_delta([ShuffleBound.from_reports(randomizer, 4)], 0.3) + ROUNDING

@@ -123,7 +123,7 @@ def test_counts_rounded_to_people_have_the_law_that_is_stated():
     units = np.array([-GRID // 2 - 1, -GRID // 2, 0, GRID // 2 - 1, GRID // 2, 5 * GRID])
     assert noisy.to_people(units).tolist() == [-1, 0, 0, 0, 1, 5]
 
-    stated, half = noisy.law, len(noisy.law) // 2
+    stated, half = noisy.noise_distribution, len(noisy.noise_distribution) // 2
     for z in (-2, -1, 0, 1, 3):
         edges = [z * GRID - GRID // 2, z * GRID + GRID // 2]
         first, after = (laplace_tail(edge, scale=0.5 * GRID) for edge in edges)

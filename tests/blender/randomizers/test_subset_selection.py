@@ -15,7 +15,7 @@ from blendstream.blender import (
     ParameterError,
     RandomizerSpec,
     Record,
-    SystemDice,
+    SystemRandomSource,
 )
 from blendstream.blender.randomizers.subset_selection import (
     RandomizedResponse,
@@ -70,7 +70,7 @@ def test_answers_are_strictly_increasing_whatever_is_held():
     randomizer = build("subset-selection", (11,), epsilon=0.5)
     assert randomizer.cells_per_answer > 2
     for cell in range(12):
-        answer = randomizer.answer(cell, SystemDice())
+        answer = randomizer.answer(cell, SystemRandomSource())
         assert all(x < y for x, y in itertools.pairwise(answer))
 
 

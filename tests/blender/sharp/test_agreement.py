@@ -8,7 +8,7 @@ import pytest
 from blendstream.blender import HeadList, RandomizerSpec, Record, measure_agreement, randomizer_for
 from blendstream.blender.paper.optin import NoisyCounts
 from blendstream.blender.sharp.agreement import Agreement
-from blendstream.blender.sharp.optin_shares import optin_shares
+from blendstream.blender.sharp.optin_posterior import estimate_optin_shares
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates
 
 M, T, N = 12, 3_000, 90_000
@@ -18,7 +18,7 @@ HEAD_LIST = HeadList(
 )  # fmt: skip
 COUNTS = np.append(np.arange(150, 30, -10), 1860)
 NOISY = NoisyCounts(COUNTS, np.ones(M + 1, dtype=np.int64), 0.5, T)
-SHARES = optin_shares(None, NOISY, M)
+SHARES = estimate_optin_shares(None, NOISY, M)
 
 
 def compared_with(estimate: np.ndarray, rounds: int) -> Agreement:

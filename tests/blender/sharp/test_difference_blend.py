@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from blendstream.blender import Cells, HeadListMismatch, Record
-from blendstream.blender.noise.noise_law import laplace_law
+from blendstream.blender.noise.noise_distribution import laplace_distribution
 from blendstream.blender.paper.optin import NoisyCounts, estimate_noisy_counts
 from blendstream.blender.sharp.difference_blend import blend_groups, optin_group
-from blendstream.blender.sharp.group_difference import client_shares
-from blendstream.blender.sharp.optin_shares import SelectionCounts, optin_shares
+from blendstream.blender.sharp.group_difference import estimate_client_shares
+from blendstream.blender.sharp.optin_posterior import SelectionCounts, estimate_optin_shares
 from blendstream.blender.values.cell_estimates import Estimates, GroupEstimates, unknown_group
 
 M, S, T, N = 40, 90_000, 10_000, 1_900_000
@@ -29,7 +29,9 @@ def optin_of(p, seed):
     t[-1] = T - t.sum()
     noisy = NoisyCounts(t, np.ones(M + 1, dtype=np.int64), 0.5, T)
     counts = np.concatenate([y, rest[rest >= 7]])
-    shares = optin_shares(SelectionCounts(counts, S, laplace_law(0.5), 7), noisy, M)
+    shares = estimate_optin_shares(
+        SelectionCounts(counts, S, laplace_distribution(0.5), 7), noisy, M
+    )
     return shares, optin_group(shares, estimate_noisy_counts(noisy, CELLS, intervals_from=M), CELLS)
 
 
@@ -105,7 +107,7 @@ def test_an_estimate_is_the_mean_of_what_is_likely_not_the_likeliest(monkeypatch
         mean = np.array([4e-3, 4e-4, 4e-5])
         variance = mean**2 / 4
 
-    judged = client_shares(FourOf, FourOf.mean, lambda _p: (10 * FourOf.mean) ** 2)
+    judged = estimate_client_shares(FourOf, FourOf.mean, lambda _p: (10 * FourOf.mean) ** 2)
 
     assert judged.mean == pytest.approx(FourOf.mean, rel=0.03)
     assert judged.variance == pytest.approx(FourOf.variance, rel=0.1)
@@ -240,8 +242,8 @@ def test_records_in_another_order_are_judged_alike():
     class Permuted:
         mean, variance = shares.mean[::-1], shares.variance[::-1]
 
-    straight = client_shares(shares, estimate, variance_at)
-    turned = client_shares(Permuted, estimate[::-1], variance_at)
+    straight = estimate_client_shares(shares, estimate, variance_at)
+    turned = estimate_client_shares(Permuted, estimate[::-1], variance_at)
     for field in ("mean", "variance", "low", "high", "outlier_probability"):
         assert getattr(turned, field)[::-1] == pytest.approx(getattr(straight, field), rel=1e-6)
 
@@ -249,6 +251,6 @@ def test_records_in_another_order_are_judged_alike():
 def test_a_long_list_is_worked_on_in_parts_with_the_same_result(monkeypatch):
     whole, _, _ = blend_of(TRUTH, TRUTH)
     monkeypatch.setattr("blendstream.blender.sharp.group_difference._BLOCK", 7)
-    monkeypatch.setattr("blendstream.blender.sharp.optin_shares._BLOCK", 9)
+    monkeypatch.setattr("blendstream.blender.sharp.optin_posterior._BLOCK", 9)
     parts, _, _ = blend_of(TRUTH, TRUTH)
     assert parts.estimates.cells.high == pytest.approx(whole.estimates.cells.high)

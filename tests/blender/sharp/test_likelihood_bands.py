@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blendstream.blender.noise.noise_law import laplace_law
-from blendstream.blender.sharp.count_law import ShareGrid, count_likelihood
+from blendstream.blender.noise.noise_distribution import laplace_distribution
+from blendstream.blender.sharp.count_distribution import ShareGrid, count_likelihood
 from blendstream.blender.sharp.likelihood_bands import MIN_LIKELIHOOD, Band, Likelihood
 
 GRID = 40
@@ -47,7 +47,7 @@ def test_logs_of_any_rows_at_any_shares_are_those_of_the_whole_matrix(
 def test_a_law_that_gives_a_band_nothing_still_gives_its_counts_a_chance():
     """log of it must be a number: g may be 0 wherever a count would be likely."""
     told, _ = count_likelihood(
-        np.array([3, 700]), 1000, laplace_law(0.5), ShareGrid.up_to(0.9, 1000).p
+        np.array([3, 700]), 1000, laplace_distribution(0.5), ShareGrid.up_to(0.9, 1000).p
     )
     only_low = np.zeros(told.summed(np.ones(2)).shape)
     only_low[0] = 1.0
@@ -55,5 +55,7 @@ def test_a_law_that_gives_a_band_nothing_still_gives_its_counts_a_chance():
 
 
 def test_no_counts_have_no_rows():
-    told, row = count_likelihood(np.zeros(0, dtype=np.int64), 10, laplace_law(0.5), np.array([0.1]))
+    told, row = count_likelihood(
+        np.zeros(0, dtype=np.int64), 10, laplace_distribution(0.5), np.array([0.1])
+    )
     assert (len(told), len(row), told.weighed(np.ones(1)).tolist()) == (0, 0, [])

@@ -17,8 +17,8 @@ from blendstream.blender import ParameterError, PrivacyParameters
 from blendstream.blender.noise.exact_noise import COIN_BITS, ExactNoise, laplace_scale
 from blendstream.blender.sharp.stable_histogram import (
     StableHistogram,
+    below_threshold_heads,
     drop_level,
-    luck_below,
     stable_threshold,
 )
 from tests.doubles import NoNoise, ScriptedNoise
@@ -79,16 +79,18 @@ def test_the_coin_one_below_the_threshold_spends_all_of_delta_and_no_more(
     worst = worst_divergence(epsilon, delta)
     assert 0.99 * delta < worst <= delta + ROUNDING
 
-    fair = luck_below(epsilon, delta)
+    fair = below_threshold_heads(epsilon, delta)
     monkeypatch.setattr(
-        "blendstream.blender.sharp.stable_histogram.luck_below",
+        "blendstream.blender.sharp.stable_histogram.below_threshold_heads",
         lambda *_: fair + 2**COIN_BITS // 100,
     )
     assert worst_divergence(epsilon, delta) > delta * 1.001
 
 
 def test_without_the_coin_nearly_half_of_delta_was_unused(monkeypatch):
-    monkeypatch.setattr("blendstream.blender.sharp.stable_histogram.luck_below", lambda *_: 0)
+    monkeypatch.setattr(
+        "blendstream.blender.sharp.stable_histogram.below_threshold_heads", lambda *_: 0
+    )
     assert worst_divergence(4.0, 1e-5) == pytest.approx(5.41e-6, rel=0.01)
 
 
@@ -99,7 +101,7 @@ def test_luck_is_the_largest_multiple_that_keeps_pi_within_its_bounds(epsilon, d
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
     theta, below_threshold_probability = (
         stable_threshold(epsilon, delta),
-        luck_below(epsilon, delta),
+        below_threshold_heads(epsilon, delta),
     )
     assert 0 <= below_threshold_probability < 2**COIN_BITS
     if theta == 2:

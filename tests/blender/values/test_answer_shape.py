@@ -31,7 +31,7 @@ def test_a_column_is_judged_as_its_reports_would_be_one_by_one(wide, answers, al
     reports = data.draw(st.lists(st.lists(answer, min_size=answers, max_size=answers), max_size=9))
     rows = np.array(reports, dtype=kind).reshape(len(reports), answers * wide)
 
-    assert shape.allowed(rows).tolist() == [shape.allows(report) for report in reports]
+    assert shape.allows_rows(rows).tolist() == [shape.allows(report) for report in reports]
 
 
 @pytest.mark.parametrize("name", RANDOMIZERS)

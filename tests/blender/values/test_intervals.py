@@ -9,7 +9,7 @@ import pytest
 from scipy.special import bdtr, bdtrc
 
 from blendstream.blender.noise.exact_noise import GRID
-from blendstream.blender.noise.noise_law import laplace_law
+from blendstream.blender.noise.noise_distribution import laplace_distribution
 from blendstream.blender.values.intervals import noisy_count_interval
 
 
@@ -31,7 +31,7 @@ def tail(y: int, p: float, users: int, noise: np.ndarray, grid: int, *, upper: b
 @pytest.mark.parametrize("grid", [1, 16])
 def test_each_end_is_where_one_tail_is_two_and_a_half_per_cent(users, scale, grid):
     """At a hundredth of a deviation to either side the tail has passed 2.5 %."""
-    noise = laplace_law(scale * grid)
+    noise = laplace_distribution(scale * grid)
     people = [-2.0, -0.3, 0.0, 0.7, 3.0, 3.4, 12.3, users / 3, users - 1.2, users + 1.0]
     counts = np.unique([math.floor(x * grid) for x in people])
     low, high = noisy_count_interval(

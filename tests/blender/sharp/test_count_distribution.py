@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from blendstream.blender.noise.noise_law import gaussian_law, laplace_law
-from blendstream.blender.sharp.count_law import ShareGrid, count_likelihood, pass_probability
+from blendstream.blender.noise.noise_distribution import gaussian_distribution, laplace_distribution
+from blendstream.blender.sharp.count_distribution import (
+    ShareGrid,
+    count_likelihood,
+    pass_probability,
+)
 
-NOISES = {"laplace": laplace_law(0.5), "wide laplace": laplace_law(2.0), "gauss": gaussian_law(3.0)}
+NOISES = {
+    "laplace": laplace_distribution(0.5),
+    "wide laplace": laplace_distribution(2.0),
+    "gauss": gaussian_distribution(3.0),
+}
 
 
 def dense(told):

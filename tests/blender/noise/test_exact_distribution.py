@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from blendstream.blender import ParameterError
-from blendstream.blender.noise.exact_law import NoiseDistribution, certified_floors
+from blendstream.blender.noise.exact_distribution import NoiseDistribution, certified_floors
 from blendstream.blender.values.rational import exp_minus_bounds
 from tests.exact_laws import DIGITS, cumulative, floor_of
 

@@ -94,7 +94,7 @@ class NoiseDistribution:
         return total_low, total_high + 2 * cut
 
 
-def certified_floors(law: NoiseDistribution) -> list[int]:
+def certified_floors(distribution: NoiseDistribution) -> list[int]:
     """⌊2^64 · C(j)⌋ for j = 0, 1 … up to the first that is 2^64 − 1.
 
     The same for both ends of C(j)'s interval, or all is done again with twice as many digits.
@@ -103,7 +103,7 @@ def certified_floors(law: NoiseDistribution) -> list[int]:
     while bits <= _MOST_BITS:
         spare = bits - TABLE_BITS
         floors: list[int] = []
-        for low, high in law.cumulative(bits):
+        for low, high in distribution.cumulative(bits):
             floor = low >> spare
             if floor != (high - 1) >> spare:
                 break

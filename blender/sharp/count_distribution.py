@@ -1,7 +1,7 @@
-"""How likely a released noisy count is, for every share that may be behind it.
+"""Compute the likelihood of released noisy counts over a grid of shares.
 
-A count of `users` people, noised with X, is Y = Binomial(users, p) + X. Estimates need P(Y = y) at
-many p; so does the question how likely a record of share p was to be shown at all, P(Y ≥ θ).
+A count of `users` people with noise X is Y = Binomial(users, p) + X. Estimates need P(Y = y) at
+many p, and P(Y ≥ θ), the probability that a record of share p is published at all.
 
 Promises: post-processing only; looks at released counts and public numbers.
 Assumes: integer noise that is symmetric about 0; SciPy (servers only; imported when needed).
@@ -20,13 +20,13 @@ from blendstream.blender.values.arrays import FloatArray, IntArray
 
 __all__ = ["ShareGrid", "count_likelihood", "pass_probability"]
 
-#: Distance of two shares on the grid, in φ = arcsin √p, times √users. A count leaves φ uncertain
-#: by 0.5/√users at any p, so this is 2.5 points a deviation: sums over the grid are then
-#: exact to e^(−2π²·2.5²), which is nothing.
+#: Distance of two shares on the grid, in φ = arcsin √p, times √users. A count leaves φ with a
+#: standard deviation of 0.5/√users at any p, so this is 2.5 points per deviation: sums over the
+#: grid are then exact to e^(−2π²·2.5²), which is negligible.
 _STEP = 0.2
 
-#: Counts worked on together lie within so many of φ·√users. More would take in shares that matter
-#: to few of them, fewer would repeat holders.
+#: Counts are processed together within so much of φ·√users. More would include shares that matter
+#: to few of them, less would repeat the work for each number of holders.
 _NEAR = 20.0
 
 
@@ -39,10 +39,10 @@ class ShareGrid:
 
     @classmethod
     def up_to(cls, share: float, users: int, finer: float = 1.0) -> ShareGrid:
-        """All shares that `users` people may have shown as at most `share`.
+        """Build the grid of all shares that may have led to a measured share of at most `share`.
 
-        The first has 0.04 holders among them: no count tells it from none. `finer` makes more
-        points, for estimates that are surer than these people's counts.
+        The lowest corresponds to 0.04 holders, which no count distinguishes from none. `finer`
+        makes more points, for estimates that are more precise than these people's counts.
         """
         count = max(share, 0.0) * users
         largest = min((count + 12 * math.sqrt(count + 1) + 30) / users, 1.0)
@@ -56,7 +56,7 @@ class ShareGrid:
 def count_likelihood(
     counts: IntArray, users: int, noise: FloatArray, p: FloatArray
 ) -> tuple[Likelihood, IntArray]:
-    """P(Y = y | p): one row for each *different* count, and which row is each count's; p rises.
+    """Compute P(Y = y | p), one row per *distinct* count, and each count's row; p must ascend.
 
     >>> likelihood, row = count_likelihood(np.array([3, 3]), 3, np.ones(1), np.array([0.5]))
     >>> likelihood.summed(np.ones(1)).round(6).tolist(), row.tolist()
@@ -69,12 +69,12 @@ def count_likelihood(
     half, n = len(noise) // 2, float(users)
     log_rest, phi = np.log1p(-p), np.arcsin(np.sqrt(p))
     log_odds = np.log(p) - log_rest
-    # A count k is as likely as e^−(n·KL) at most, and KL is at least twice the squared Hellinger
-    # distance of the shares k/n and p, which is 2·sin²(Δφ/2) for φ = arcsin √p:
+    # The likelihood of a count k is at most e^−(n·KL), and KL is at least twice the squared
+    # Hellinger distance of the shares k/n and p, which is 2·sin²(Δφ/2) for φ = arcsin √p:
     #
     #     P(k | p) ≤ e^(−4n·sin²(Δφ/2)),   below MIN_LIKELIHOOD where Δφ is larger than `reach`.
     reach = 2 * math.asin(math.sqrt(min(-math.log(MIN_LIKELIHOOD) / (4 * n), 1.0)))
-    # Counts that are close to one another have their holders, and such shares, in common.
+    # Counts that are close to one another share numbers of holders, and the shares p that matter.
     near = np.floor(np.arcsin(np.sqrt(np.clip(different / n, 0, 1))) * math.sqrt(n) / _NEAR)
     for these in np.split(np.arange(len(different)), np.flatnonzero(np.diff(near)) + 1):
         holders = np.unique(different[these, np.newaxis] + np.arange(-half, half + 1))
@@ -99,7 +99,7 @@ def count_likelihood(
 
 
 def pass_probability(threshold: int, users: int, noise: FloatArray, p: FloatArray) -> FloatArray:
-    """P(Y ≥ θ | p)."""
+    """Return P(Y ≥ θ | p)."""
     from scipy.special import bdtrc  # noqa: PLC0415
 
     half = len(noise) // 2

@@ -11,17 +11,17 @@ import numpy as np
 
 from blendstream.blender.values.arrays import FloatArray
 
-__all__ = ["gaussian_law", "in_people", "laplace_law"]
+__all__ = ["gaussian_distribution", "in_people", "laplace_distribution"]
 
 #: Noise beyond this many scales is left out: e^−25 of it, or 1e-30 of Gaussian noise. A shorter
 #: law would call counts impossible that a record of share 0 does show, if hardly ever.
 _LAPLACE_REACH, _GAUSSIAN_REACH = 25.0, 12.0
 
 
-def laplace_law(scale: float) -> FloatArray:
+def laplace_distribution(scale: float) -> FloatArray:
     """P(X = x) for x = −h … h of discrete Laplace noise.
 
-    >>> round(float(laplace_law(0.5)[len(laplace_law(0.5)) // 2]), 4)
+    >>> round(float(laplace_distribution(0.5)[len(laplace_distribution(0.5)) // 2]), 4)
     0.7616
     """
     half = math.ceil(_LAPLACE_REACH * scale)
@@ -29,7 +29,7 @@ def laplace_law(scale: float) -> FloatArray:
     return np.asarray(law / law.sum())
 
 
-def gaussian_law(scale: float) -> FloatArray:
+def gaussian_distribution(scale: float) -> FloatArray:
     """P(X = x) for x = −h … h of discrete Gaussian noise."""
     half = math.ceil(_GAUSSIAN_REACH * scale)
     law = np.exp(-(np.arange(-half, half + 1) ** 2) / (2 * scale**2))

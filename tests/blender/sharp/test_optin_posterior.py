@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blendstream.blender.noise.noise_law import laplace_law
+from blendstream.blender.noise.noise_distribution import laplace_distribution
 from blendstream.blender.paper.optin import NoisyCounts
-from blendstream.blender.sharp.optin_shares import SelectionCounts, optin_shares, ranked_shares
+from blendstream.blender.sharp.optin_posterior import (
+    SelectionCounts,
+    estimate_optin_shares,
+    estimate_ranked_shares,
+)
 
 S = 18_000
 NO_T = NoisyCounts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0.5, 0)
@@ -25,7 +29,9 @@ def zipf_counts(rng, users=S, records=200_000, theta=7):
 
 
 def shares_of(counts, listed, users=S, t=NO_T):
-    return optin_shares(SelectionCounts(counts, users, laplace_law(0.5), 7), t, listed)
+    return estimate_optin_shares(
+        SelectionCounts(counts, users, laplace_distribution(0.5), 7), t, listed
+    )
 
 
 def t_counts(counts, users):
@@ -58,7 +64,7 @@ def test_means_and_variances_are_those_of_the_whole_law():
     far[::7] += 400  # T saw many more of these than S
     for t in (NO_T, t_counts(far, S // 10)):
         found = shares_of(counts, len(counts), t=t)
-        law, p = found.law(slice(None)), found.grid.p
+        law, p = found.distribution(slice(None)), found.grid.p
         assert found.mean == pytest.approx(law @ p, rel=1e-9)
         spread = law @ p**2 - (law @ p) ** 2
         assert found.variance == pytest.approx(spread, rel=1e-6)
@@ -120,7 +126,7 @@ def test_the_smallest_lists_have_a_law_too(counts):
 
 
 def test_without_counts_of_s_those_of_t_say_all():
-    found = optin_shares(None, t_counts([20, 10, 5, 965], 1000), 3)
+    found = estimate_optin_shares(None, t_counts([20, 10, 5, 965], 1000), 3)
     assert found.users == 1000
     assert found.mean == pytest.approx([0.020, 0.010, 0.005], rel=0.2)
 
@@ -129,15 +135,15 @@ def test_a_list_that_t_ranked_is_corrected_for_its_own_choice():
     """T's three largest of many: pulled down, as the clients' estimates of others suggest."""
     t = t_counts([9, 8, 8, 975], 1000)
     estimate, variance = np.full(3, 0.004), np.full(3, 1e-7)
-    found = ranked_shares(t, 3, 8, estimate, variance)
+    found = estimate_ranked_shares(t, 3, 8, estimate, variance)
     assert (found.mean < 0.007).all()
-    assert (ranked_shares(t, 3, None, estimate, variance).mean > 0).all()
+    assert (estimate_ranked_shares(t, 3, None, estimate, variance).mean > 0).all()
 
 
 def test_the_law_of_a_record_sums_to_one_and_has_its_mean():
     counts, _ = zipf_counts(np.random.default_rng(9))
     found = shares_of(counts, 30)
-    law = found.law(slice(10, 20))
+    law = found.distribution(slice(10, 20))
     assert law.sum(axis=1) == pytest.approx(np.ones(10))
     assert law @ found.grid.p == pytest.approx(found.mean[10:20])
 
