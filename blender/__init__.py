@@ -1,4 +1,4 @@
-"""The mechanisms of both papers as pure functions: no I/O, no clock, no globals, dice handed in.
+"""The mechanisms of both papers as pure functions: no I/O, no clock, randomness passed in.
 
 The names are the papers'. Figure 2 of BLENDER, line by line:
 
@@ -8,9 +8,9 @@ The names are the papers'. Figure 2 of BLENDER, line by line:
     4  p̂_C, σ̂²_C = EstimateClientProbabilities(C)      local_alg, estimate_client_probabilities
     5  p̂ = BlendProbabilities(…)                      blend_probabilities
 
-and Release-Data of the earlier paper is `release_data`. The names are imported when one is first
-used: a device imports what it needs from the modules themselves, and has no NumPy. What computes an
-opt-in interval imports SciPy when it is called.
+and Release-Data of the earlier paper is `release_data`. These names are imported at first use,
+because they need NumPy: a device has none, and imports from the modules themselves. Functions that
+compute opt-in intervals import SciPy when they are called.
 """
 
 if __name__ != "blendstream.blender":

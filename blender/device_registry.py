@@ -1,6 +1,6 @@
-"""Which randomizers a device can answer with, by the names that head lists carry. No NumPy.
+"""The randomizers for devices, without NumPy, by the names in head lists.
 
-`blender.registry` has the same ones with their estimates, for servers.
+`blender.registry` has them with their estimators, for servers.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ DEVICE_RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], DeviceR
 
 
 def device_randomizer_for(head_list: HeadList) -> DeviceRandomizer:
-    """The randomizer that this head list names, built for its cells."""
+    """Build the randomizer that this head list names, for its cells."""
     spec = head_list.randomizer
     return find_randomizer(DEVICE_RANDOMIZERS, spec.name)(head_list.cells, spec)
 
 
 def find_randomizer(known: Mapping[str, _Randomizer], name: str) -> _Randomizer:
-    """The randomizer of that name; a clear refusal where there is none."""
+    """Return the randomizer of that name; raise `ParameterError` if there is none."""
     if name not in known:
         raise ParameterError(
             f"randomizer must be one of {', '.join(sorted(known))}, got {name!r}; "

@@ -1,12 +1,12 @@
-"""From what both groups released to the estimates of an epoch: the opt-in group's, then the blend.
+"""Compute an epoch's estimates from both groups' releases: the opt-in group's, then the blend.
 
     opt-in release ──▶ its `optin` and `shares` ──┐
     cell counts of reports ───────────────────────┴──▶ `estimate_epoch`: denoise, blend
 
 Paper: EstimateClientProbabilities and BlendProbabilities (Figures 5 and 7), in either profile.
 
-Promises: post-processing only, of what `blender.profiles.build_head_list` returned and of what
-devices sent; the same numbers give the same estimates.
+Promises: post-processing only, of the result of `blender.profiles.build_head_list` and of devices'
+reports; deterministic.
 Assumes: the counts are of reports on this release's head list.
 Symbols: S, T = the opt-in users who select and who estimate; p̂_O = the opt-in group's estimate.
 """
@@ -44,13 +44,13 @@ __all__ = [
     "estimate_epoch",
 ]
 
-#: What estimates p_O in `sharp` where S's counts are of one record a user.
+#: Name of the estimator of p_O in `sharp` with one record per user.
 FROM_S_AND_T: Final = "listed-and-noisy-counts"
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """Who filled each role, by name: every publication says so."""
+    """The name of the mechanism in each role, as every publication states it."""
 
     profile: str
     selector: str
@@ -61,16 +61,16 @@ class Mechanisms:
 
 @dataclass(frozen=True)
 class OptinRelease:
-    """All that the opt-in group releases in an epoch, and the estimates that follow from it.
+    """The opt-in group's whole release of an epoch, and the estimates that follow from it.
 
     `noisy` are T's counts over the list's cells (`users` = 0 if there is no T). S's counts are in
-    the head list; new records show from `threshold` on, and one below it with probability `luck`.
-    `known` are the places in the head list of records that the last one had, too, `forgotten` those
-    of records that are new again in the next epoch. `filter_failure` is why records were ranked
-    or forgotten without the filter over epochs.
+    the head list; new records are published from `threshold` on, and one below it with
+    `below_threshold_probability`. `known` are the places in the head list of records that were on
+    the last one too, `forgotten` those of records that are new again in the next epoch.
+    `filter_failure` is the error if records were ranked and forgotten without the filter.
 
-    `optin` and `shares` are post-processing: computed when first used, never by the draw, which is
-    not repeated if it fails.
+    `optin` and `shares` are post-processing: computed at first use and not by the draw, which must
+    not be repeated if they fail.
     """
 
     mechanisms: Mechanisms
@@ -87,12 +87,12 @@ class OptinRelease:
 
     @property
     def optin(self) -> GroupEstimates:
-        """p̂_O as it is known before any device reports."""
+        """p̂_O, before any device reports."""
         return self._estimates[0]
 
     @property
     def shares(self) -> OptinPosterior | None:
-        """What the blend needs of p̂_O; `None` where there is nothing to tell, and in `paper`."""
+        """The posterior of p_O for the blend; `None` without opt-in data, and in `paper`."""
         return self._estimates[1]
 
     @cached_property
@@ -102,10 +102,10 @@ class OptinRelease:
 
 @dataclass(frozen=True, slots=True)
 class EpochEstimates:
-    """What both groups and their blend say about every cell and query.
+    """Both groups' estimates and their blend, for every cell and query.
 
-    `difference` is how far the groups differ, where that was asked; of a `disputed` cell the blend
-    shows one group's value, and an interval that spans both groups'.
+    `difference` is how far the groups differ, in `sharp`; for a `disputed` cell the blend has one
+    group's value, and an interval that spans both groups'.
     """
 
     mechanisms: Mechanisms
@@ -119,10 +119,10 @@ class EpochEstimates:
 def estimate_epoch(
     release: OptinRelease, cell_counts: IntArray, reports: int, *, devices_admitted: bool = False
 ) -> EpochEstimates:
-    """Denoise the devices' answers and blend them with the opt-in release. Post-processing.
+    """Estimate from the devices' answers and blend with the opt-in release. Post-processing.
 
-    `devices_admitted` says that every report came from a device that was checked; otherwise reports
-    may be forged, and of a disputed record the opt-in users' number is shown.
+    `devices_admitted`: every report came from a checked device. Otherwise reports may be forged,
+    and a disputed record gets the opt-in users' value.
     """
     client = randomizer_for(release.head_list).estimate(cell_counts, reports)
     cells = release.head_list.cells
@@ -141,15 +141,15 @@ def estimate_epoch(
 
 
 def _optin_estimates(release: OptinRelease) -> tuple[GroupEstimates, OptinPosterior | None]:
-    """p̂_O and what the blend needs of it: the same released numbers, the same p̂_O."""
+    """Compute p̂_O and the posterior of p_O from the released numbers, deterministically."""
     head_list, noisy, names = release.head_list, release.noisy, release.mechanisms
     cells, listed = head_list.cells, head_list.listed
     if names.profile == "paper":
         return estimate_noisy_counts(noisy, cells), None
     selected = _selection_counts(release)
-    # Where S's counts estimate, T's exact intervals, which take most of the time, are needed of the
-    # wildcards alone. Otherwise T's own are published as they are, and what is known of records in
-    # general enters the blend.
+    # If S's counts are used, T's exact intervals, which take most of the time, are needed for the
+    # wildcards alone. Otherwise T's intervals are published as they are, and the prior of shares
+    # enters the blend only.
     own_of = 0 if selected is None else listed
     t_alone = estimate_noisy_counts(noisy, cells, intervals_from=own_of)
     if listed == 0 or (selected is None and noisy.users == 0):
@@ -159,13 +159,14 @@ def _optin_estimates(release: OptinRelease) -> tuple[GroupEstimates, OptinPoster
 
 
 def _selection_counts(release: OptinRelease) -> SelectionCounts | None:
-    """S's counts, where they estimate: of one record a user, and there are some."""
+    """Return S's counts if estimates use them: one record per user, and S has users."""
     counts, threshold = release.head_list.noisy_counts, release.threshold
     names, users = release.mechanisms, release.selection_users
     if names.optin_estimator != FROM_S_AND_T or not (counts and threshold and users):
         return None
     is_known = np.zeros(len(counts), dtype=np.bool_)
     is_known[list(release.known)] = True
-    law = gaussian_distribution if names.selector == PERIOD_HISTOGRAM else laplace_distribution
-    noise = law(release.selection_scale)
+    in_period = names.selector == PERIOD_HISTOGRAM
+    distribution = gaussian_distribution if in_period else laplace_distribution
+    noise = distribution(release.selection_scale)
     return SelectionCounts(np.array(counts), users, noise, threshold, is_known)

@@ -1,26 +1,26 @@
-"""The mechanisms put together: which of them fills each role, and the opt-in group's draw.
+"""Choose the mechanism for each role, and build an epoch's head list: the opt-in group's draw.
 
-Two profiles, one setting. `paper` is Figures 2 to 7, departures listed in the README. `sharp`
-fills the same roles with what makes more of the same budget, and is the default:
+One setting chooses between two profiles. `paper` is Figures 2 to 7; the README lists departures.
+`sharp`, the default, has mechanisms of less error at the same budget:
 
     role                paper                       sharp
     head list           threshold, β = δ/2          keeps its noisy counts, β = δ, known records
                                                     (m_O > 1: Gaussian noise, distinct records)
     order of the list   T's noisy counts            S's noisy counts
-    opt-in estimate     T                           S and T, given how common shares are
-    randomizer          two stages                  the best of all for the list at hand
-    blend               each group's own σ̂²         what the groups' difference leaves of each
+    opt-in estimate     T                           S and T, empirical Bayes
+    randomizer          two stages                  the best one for this list
+    blend               each group's own σ̂²         σ̂² widened by the groups' difference
 
 With one budget for a period of epochs `sharp` draws Gaussian noise for all of them
-(`blender.over_time.period_budget`), keeps known records at any count, and orders the list by what
-all epochs so far say of a record.
+(`blender.over_time.period_budget`), keeps known records at any count, and orders the list by the
+filtered estimate over all epochs so far.
 
 Promises: `build_head_list` is (ε,δ)-DP for S and (ε,0)-DP for T, who are different people, so
-(ε,δ)-DP for the opt-in group; neighbouring: replace-one. In a period that is the promise of all its
-epochs together. Everything after it (`blender.epoch_estimates`) is post-processing of what it
+(ε,δ)-DP for the opt-in group; neighbouring: replace-one. In a period that holds for all its epochs
+together. Everything after it (`blender.epoch_estimates`) is post-processing of what it
 returns and of what devices sent.
-Assumes: a user's records were limited to m_O and, for m_O > 1, to distinct ones, when counted; T
-is counted by one record a user (the one in slot 0); `known` is already published.
+Assumes: the counting limited a user's records to m_O and, for m_O > 1, to distinct ones; T counts
+one record per user (the one in slot 0); `known` is already published.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ __all__ = [
 ]
 
 
-#: What the one setting may say.
+#: Values of the setting `privacy.profile`.
 PROFILES: Final = ("paper", "sharp")
 
 
 def prepare_head_list(
     profile: str, parameters: PrivacyParameters, period: PeriodRule | None = None
 ) -> None:
-    """Work out what drawing needs and data does not change, or refuse it, before anything is drawn.
+    """Compute or refuse everything that a draw needs and that does not depend on data.
 
-    Noise for several records a user takes seconds to find; it is remembered in this process.
+    Calibrating noise for several records per user takes seconds; this process caches the result.
     """
     if period is not None:
         check_rule(period)
     elif profile == "sharp":
-        _noise_of(parameters)
+        _noise_scale(parameters)
 
 
 def build_head_list(
@@ -92,11 +92,11 @@ def build_head_list(
     known: Sequence[Record] = (),
     memory: EpochMemory | None = None,
 ) -> OptinRelease:
-    """Draw all of the opt-in group's noise for one epoch; `known` is all of the last list that was
-    not forgotten.
+    """Build the head list: draw all of the opt-in group's noise for one epoch.
 
-    With `memory` known records stay at any count until they are forgotten; without one they go as
-    soon as their noisy count is that of a record no one holds.
+    `known` is the last list without its forgotten records. With `memory`, known records stay at any
+    count until they are forgotten; without it they are dropped as soon as their noisy count is
+    likely for a record that no one holds.
     """
     if memory is not None and profile != "sharp":
         raise ParameterError(f"only the profile sharp remembers records, got {profile!r}")
@@ -108,7 +108,7 @@ def build_head_list(
 
 
 def choose_selector(profile: str, parameters: PrivacyParameters) -> HeadListSelector:
-    """Who builds the head list."""
+    """Return the selector of the head list."""
     if profile == "paper":
         return ThresholdSelector()
     one_record = parameters.records_per_optin_user == 1
@@ -173,16 +173,18 @@ def _sharp_head_list(
     memory: EpochMemory | None,
 ) -> OptinRelease:
     one_record = parameters.records_per_optin_user == 1
-    rule = None if memory is None or memory.rule is None else _checked(memory.rule, parameters)
-    scale = _noise_of(parameters) if rule is None else rule.scale
-    name, kept, selection = _selected(
+    rule = (
+        None if memory is None or memory.rule is None else _check_rule_of(memory.rule, parameters)
+    )
+    scale = _noise_scale(parameters) if rule is None else rule.scale
+    name, kept, selection = _select_records(
         counts, parameters, noise, known, rule, keep_known=memory is not None
     )
     noisy_s = selection.noisy_counts
     if noisy_s is None:
         raise ParameterError(f"{name} must keep its noisy counts")
-    # Ranked by S's noisy counts, or in a period by what the filter makes of them; ties by text. T
-    # has no part in the choice, so T stays unbiased.
+    # Ranked by S's noisy counts, or in a period by the filtered estimate; ties by text. T does not
+    # affect the choice, so T stays unbiased.
     own = noisy_s.astype(np.float64)
     ranking = ListRanking(own, np.zeros(len(kept), dtype=np.bool_))
     if memory is not None:
@@ -194,8 +196,8 @@ def _sharp_head_list(
     places = sorted(range(len(kept)), key=lambda i: (-value[i], kept[i]))
     order = tuple(kept[i] for i in places)
     listed = min(parameters.head_list_cells, len(order))
-    # Post-processing of what is released: noisy counts, and how many users S has. With several
-    # records a user they count something else, and the usual share is assumed.
+    # Post-processing of released numbers: noisy counts, and the number of S's users. With several
+    # records per user the counts are another quantity, and the typical share is assumed.
     share = TYPICAL_64THS
     if one_record:
         share = share_in_64ths(noisy_s[places[:listed]].tolist(), counts.selection_users)
@@ -232,7 +234,7 @@ def _sharp_head_list(
     )
 
 
-def _selected(
+def _select_records(
     counts: OptinCounts,
     parameters: PrivacyParameters,
     noise: Noise,
@@ -241,8 +243,8 @@ def _selected(
     *,
     keep_known: bool,
 ) -> tuple[str, list[Record], Selection]:
-    """S's draw: who selected, and the records that passed, in the order of its counts."""
-    absent, raw, is_known = _with_known(counts, known)
+    """Draw S's noise; return the selector's name, the kept records and the selection."""
+    absent, raw, is_known = _add_known(counts, known)
     if rule is None:
         selector = choose_selector("sharp", parameters)
         name = selector.name
@@ -257,8 +259,8 @@ def _selected(
     return name, kept, selection
 
 
-def _checked(rule: PeriodRule, parameters: PrivacyParameters) -> PeriodRule:
-    """The period's rule, which must be for what was counted here."""
+def _check_rule_of(rule: PeriodRule, parameters: PrivacyParameters) -> PeriodRule:
+    """Return the period's rule; refuse one of other parameters than this epoch's."""
     fixed = (rule.epsilon, rule.delta, rule.records_per_user)
     here = (parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
     if fixed != here:
@@ -269,11 +271,11 @@ def _checked(rule: PeriodRule, parameters: PrivacyParameters) -> PeriodRule:
     return rule
 
 
-def _with_known(
+def _add_known(
     counts: OptinCounts, known: Sequence[Record]
 ) -> tuple[Sequence[Record], IntArray, NDArray[np.bool_]]:
-    """The known records that no one has, the counts of S with their zeros behind them, and which
-    of all these are known.
+    """Return the known records that no one has, S's counts followed by their zeros, and a mask of
+    the known records among these.
     """
     place = counts.table.places(known)
     absent = sorted(known[i] for i in np.flatnonzero(place < 0).tolist())
@@ -297,11 +299,11 @@ def _noise_for_t(
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
         return NoisyCounts(nothing, nothing, scale, 0)
     if rule is not None:
-        # One of T's users moves two cells an epoch by one: no more than one of S's.
+        # One of T's users changes two cells per epoch by one, no more than one of S's.
         raw, users = counts.estimation_by_cell(cells), counts.estimation_users
         noisy = noise.discrete_gaussian(raw, scale=rule.scale)
         return NoisyCounts(noisy, np.ones_like(noisy), rule.scale, users, gaussian=True)
-    # T counts one record a user at any m_O, so its sensitivity is that of m_O = 1.
+    # T counts one record per user at any m_O, so its sensitivity is that of m_O = 1.
     return add_noise(
         counts.estimation_by_cell(cells),
         users=counts.estimation_users,
@@ -310,8 +312,8 @@ def _noise_for_t(
     )
 
 
-def _noise_of(parameters: PrivacyParameters) -> float:
-    """The scale of S's noise."""
+def _noise_scale(parameters: PrivacyParameters) -> float:
+    """Return the scale of S's noise."""
     if parameters.records_per_optin_user == 1:
         return laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
     return calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user).scale

@@ -1,4 +1,4 @@
-"""The names that `from blendstream.blender import …` finds; most of them need NumPy."""
+"""The public names of `blendstream.blender`; most of them need NumPy."""
 
 from blendstream.blender.noise.exact_noise import ExactNoise, Noise
 from blendstream.blender.paper.accuracy import l1_distance, ndcg

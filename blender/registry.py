@@ -1,7 +1,7 @@
-"""Which randomizers a server can estimate from, by the names that head lists carry.
+"""The randomizers with their estimators, for servers, by the names in head lists.
 
-A better one is one new file for devices and one that estimates from its answers, a line here and
-one in `blender.device_registry`; a profile then names it.
+A better one needs one new file for devices and one with its estimator, a line here and one in
+`blender.device_registry`; a profile then names it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ RANDOMIZERS: Final[Mapping[str, Callable[[Cells, RandomizerSpec], LocalRandomize
 
 
 def randomizer_for(head_list: HeadList) -> LocalRandomizer:
-    """The randomizer that this head list names, built for its cells."""
+    """Build the randomizer that this head list names, for its cells."""
     spec = head_list.randomizer
     return find_randomizer(RANDOMIZERS, spec.name)(head_list.cells, spec)

@@ -91,7 +91,7 @@ def check_channel(built: DeviceRandomizer, head_list: HeadList, dice: RandomSour
 def check_answer(built: DeviceRandomizer, answer: tuple[int, ...]) -> None:
     """Raise unless servers would accept the answer's form."""
     _require(
-        AnswerShape.of(built).allows_answer(answer),
+        AnswerShape.from_randomizer(built).allows_answer(answer),
         "give strictly increasing cells of the head list",
     )
 

@@ -1,3 +1,3 @@
-"""Exact integer noise: the law of each variable, how it is drawn, and what its tail allows."""
+"""Exact integer noise: the distributions, exact samplers, and tail bounds for thresholds."""
 
 __all__ = ["exact_noise", "noise_distribution", "opendp_noise"]

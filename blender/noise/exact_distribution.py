@@ -1,6 +1,7 @@
-"""How likely each size of the noise is, to any number of binary digits, by whole numbers alone.
+"""Compute the distribution of the noise to any number of binary digits, by integer arithmetic.
 
-Both noise laws are symmetric, P(X = x) = w(|x|)/Z, with weights whose ratios follow one rule:
+Both noise distributions are symmetric, P(X = x) = w(|x|)/Z, and the ratios of their weights follow
+one rule:
 
     w(0) = 1,   w(j+1) = w(j) · e^−(a + c·j),   Z = w(0) + 2·(w(1) + w(2) + …)
 
@@ -8,12 +9,12 @@ Both noise laws are symmetric, P(X = x) = w(|x|)/Z, with weights whose ratios fo
     discrete Gaussian    w(j) = e^(−j²/(2σ²))     a = 1/(2σ²),   c = 1/σ²
 
 Promises: `cumulative(bits)` encloses 2^bits · P(|X| ≤ j) for j = 0, 1, 2 … strictly: every rounding
-is outwards, and the part of Z that is not summed is bounded. `certified_floors` gives
-⌊2^64 · P(|X| ≤ j)⌋, each proved by both ends of its interval.
-Assumes: scales are exact fractions; `Fraction(0.1)` is the very number that the float holds.
+is outwards, and the omitted part of Z is bounded. `certified_floors` returns ⌊2^64 · P(|X| ≤ j)⌋,
+each proved by both ends of its interval.
+Assumes: scales are exact fractions; `Fraction(0.1)` is the exact value of the float.
 
-Symbols: b, σ = scale; j = |x|; w = weight, Z = all weights together; C(j) = P(|X| ≤ j). A number
-v is kept as whole numbers low ≤ 2^bits·v ≤ high. docs/exact-noise.md has the proofs.
+Symbols: b, σ = scale; j = |x|; w = weight, Z = sum of all weights; C(j) = P(|X| ≤ j). A number v is
+represented by integers low ≤ 2^bits·v ≤ high. docs/exact-noise.md has the proofs.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ from blendstream.blender.values.rational import exp_minus_bounds
 
 __all__ = ["TABLE_BITS", "NoiseDistribution", "certified_floors"]
 
-#: Digits of a table's entries.
+#: Binary digits of a table's entries.
 TABLE_BITS = 64
 
-#: Digits to start with, and to end with. An entry lies too close to a whole number for the first
-#: about once in 2^40 scales. For Laplace noise C(j) is irrational (e to a rational power is), so
-#: that more digits always help; that they help the Gaussian too is not proved, hence an end.
+#: Binary digits of the first attempt and of the last. About one scale in 2^40 has an entry too
+#: close to an integer for the first. For Laplace noise C(j) is irrational (e to a rational power
+#: is), so enough digits always decide; for the Gaussian that is not proved, hence a last attempt.
 _FIRST_BITS, _MOST_BITS = 192, 4096
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseDistribution:
-    """A symmetric law on the whole numbers: a and c, as above."""
+    """A symmetric distribution on the integers, given by a and c as above."""
 
     first: Fraction
     growth: Fraction
 
     @classmethod
     def laplace(cls, scale: Fraction) -> NoiseDistribution:
-        """P(X = x) ∝ e^(−|x|/b)."""
+        """Return the discrete Laplace distribution, P(X = x) ∝ e^(−|x|/b)."""
         return cls(1 / scale, Fraction(0))
 
     @classmethod
     def gaussian(cls, scale: Fraction) -> NoiseDistribution:
-        """P(X = x) ∝ e^(−x²/(2σ²))."""
+        """Return the discrete Gaussian distribution, P(X = x) ∝ e^(−x²/(2σ²))."""
         return cls(1 / (2 * scale**2), 1 / scale**2)
 
     def cumulative(self, bits: int) -> Iterator[tuple[int, int]]:
-        """For j = 0, 1, 2 …: low ≤ 2^bits · C(j) < high. Ends where `bits` tell nothing more."""
+        """Yield low ≤ 2^bits · C(j) < high for j = 0, 1, 2 …, until w(j) is 0 to `bits` digits."""
         total_low, total_high = self._total(bits)
         one = 1 << bits
         head_low = head_high = -one  # w(0) counts once, the others twice
@@ -65,7 +66,7 @@ class NoiseDistribution:
             yield (head_low << bits) // total_high, min((head_high << bits) // total_low + 1, one)
 
     def _weights(self, bits: int) -> Iterator[tuple[int, int, int]]:
-        """Bounds of w(j), and an upper bound of w(j+1)/w(j), until the lower one is 0."""
+        """Yield bounds of w(j), and an upper bound of w(j+1)/w(j), until the lower bound is 0."""
         ratio_low, ratio_high = exp_minus_bounds(self.first, bits=bits)
         growth_low, growth_high = exp_minus_bounds(self.growth, bits=bits)
         low = high = 1 << bits
@@ -77,7 +78,7 @@ class NoiseDistribution:
                 ratio_high = (ratio_high * growth_high >> bits) + 1
 
     def _total(self, bits: int) -> tuple[int, int]:
-        """Bounds of Z."""
+        """Return bounds of Z."""
         one = 1 << bits
         if not self.growth:
             # Z = 1 + 2(r + r² + …) = (1+r)/(1−r), which grows with r = e^(−1/b).
@@ -95,9 +96,10 @@ class NoiseDistribution:
 
 
 def certified_floors(distribution: NoiseDistribution) -> list[int]:
-    """⌊2^64 · C(j)⌋ for j = 0, 1 … up to the first that is 2^64 − 1.
+    """Return ⌊2^64 · C(j)⌋ for j = 0, 1 … up to the first that is 2^64 − 1.
 
-    The same for both ends of C(j)'s interval, or all is done again with twice as many digits.
+    Both ends of C(j)'s interval must have the same floor; otherwise the computation is repeated
+    with twice as many digits.
     """
     bits = _FIRST_BITS
     while bits <= _MOST_BITS:

@@ -1,10 +1,10 @@
-"""Draw exact noise of any scale, one variable at a time: for scales too large for a table.
+"""Draw exact noise by rejection, one variable at a time: for scales too large for a table.
 
 Paper: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
 Algorithms 2 and 3. Every probability in them is e^(−γ) with a fraction γ, and is compared with a
 uniform real as in `blender.noise.exact_sampler`: bit by bit, to as many digits as it takes.
 
-Promises: P(X = x) is the law's own for every x. About 20 000 draws a second, for any scale.
+Promises: P(X = x) is exact for every x. About 20 000 draws per second, at any scale.
 Assumes: the generator's bits are fair and independent; scales are exact fractions.
 
 Symbols: b, σ = scale; γ = minus the logarithm of a probability.
@@ -21,11 +21,11 @@ __all__ = ["draw_gaussian", "draw_laplace"]
 
 
 def draw_laplace(scale: Fraction, random_bytes: RandomBytes) -> int:
-    """One discrete Laplace variable.
+    """Draw one discrete Laplace variable.
 
     With b = t/s: U uniform below t and kept with probability e^(−U/t), V geometric with ratio 1/e,
     so that U + t·V is geometric with ratio e^(−1/t), and its whole multiples of s with e^(−s/t).
-    A sign makes it two-sided; minus zero is drawn again, or zero would come twice as often.
+    A sign makes it two-sided; minus zero is redrawn, or zero would be twice as likely.
     """
     t, s = scale.numerator, scale.denominator
     while True:
@@ -41,7 +41,7 @@ def draw_laplace(scale: Fraction, random_bytes: RandomBytes) -> int:
 
 
 def draw_gaussian(scale: Fraction, random_bytes: RandomBytes) -> int:
-    """One discrete Gaussian variable.
+    """Draw one discrete Gaussian variable.
 
     A Laplace variable Y of scale t = ⌊σ⌋ + 1, kept with probability e^(−(|Y| − σ²/t)²/(2σ²)):
     (|y| − σ²/t)²/(2σ²) + |y|/t = y²/(2σ²) + σ²/(2t²), so what is kept has weights e^(−y²/(2σ²)).
@@ -55,7 +55,7 @@ def draw_gaussian(scale: Fraction, random_bytes: RandomBytes) -> int:
 
 
 def _happens(gamma: Fraction, random_bytes: RandomBytes) -> bool:
-    """True with probability e^(−γ): a uniform real is below it."""
+    """Return True with probability e^(−γ), by comparing it with a uniform real."""
     uniform = LazyUniform(random_bytes)
     while True:
         bits = uniform.length + 8
@@ -67,7 +67,7 @@ def _happens(gamma: Fraction, random_bytes: RandomBytes) -> bool:
 
 
 def _below(bound: int, random_bytes: RandomBytes) -> int:
-    """A whole number below `bound`, each as likely: too large ones are drawn again."""
+    """Draw a uniform integer below `bound`; redraw those that are too large."""
     length = (bound - 1).bit_length()
     while True:
         drawn = int.from_bytes(random_bytes((length + 7) // 8), "little")

@@ -1,14 +1,14 @@
-"""Draw many exact noise variables at once, from no more random bits than each of them needs.
+"""Draw many exact noise variables, by inversion with lazily drawn random bits.
 
 A fair coin gives the sign and a uniform real V in [0, 1) the size: |X| = min{ j : V < C(j) }, with
-C(j) = P(|X| ≤ j). V is never known in full. Its bits are drawn until they settle the comparison:
+C(j) = P(|X| ≤ j). V is never known in full. Its bits are drawn until the comparison is decided:
 
-    15 bits of V and the sign     a look into `guide` settles all but a few draws
-    64 bits                       a search in the table of ⌊2^64·C(j)⌋ settles all the rest, except
-    more, 64 at a time            where the 64 bits equal an entry: C(j) to ever more digits settles
+    15 bits of V and the sign     a lookup in `guide` decides all but a few draws
+    64 bits                       a search in the table of ⌊2^64·C(j)⌋ decides all others, except
+    more, 64 at a time            where the 64 bits equal an entry: more digits of C(j) decide
 
-Promises: P(X = x) is the law's own for every x, as far out as it may lie; nothing is rounded. Bits
-come from the operating system's generator unless a test hands in others.
+Promises: P(X = x) is exact for every x, however far in the tail; nothing is rounded. Bits come from
+the operating system's generator unless a test passes others.
 Assumes: the generator's bits are fair and independent.
 
 Symbols: V = uniform real, C = distribution function of |X|, prefix = the bits of V so far.
@@ -34,24 +34,24 @@ from blendstream.blender.noise.exact_distribution import (
 
 __all__ = ["InversionTable", "LazyUniform", "RandomBytes", "draw", "inversion_table"]
 
-#: So many random bytes, as `os.urandom` gives them.
+#: A function that returns so many random bytes, as `os.urandom` does.
 RandomBytes = Callable[[int], bytes]
 
-#: Draws settled together. Fewer lose time to calls, more memory: 2 bytes of random bits and 8 of
-#: noise each, beside the result.
+#: Draws processed together. Fewer cost time for calls, more cost memory: 2 bytes of random bits and
+#: 8 of noise each, in addition to the result.
 _CHUNK = 1 << 18
 
 _GUIDE_BITS = 15
 _REST = TABLE_BITS - _GUIDE_BITS
-#: In `guide`: these bits settle nothing.
+#: In `guide`: these bits do not decide the draw.
 _OPEN = np.iinfo(np.int32).min
 
 
 @dataclass(frozen=True, slots=True)
 class InversionTable:
-    """One law, made ready for drawing.
+    """Tables for drawing from one distribution.
 
-    `floors[j]` = ⌊2^64·C(j)⌋. `guide[i]` is the noise that 16 bits i settle, or `_OPEN`; the
+    `floors[j]` = ⌊2^64·C(j)⌋. `guide[i]` is the noise that 16 bits i decide, or `_OPEN`; the
     highest bit of i is the sign, the other 15 are the first of V.
     """
 
@@ -60,8 +60,8 @@ class InversionTable:
     guide: NDArray[np.int32]
 
     @classmethod
-    def of(cls, distribution: NoiseDistribution) -> InversionTable:
-        """Compute the floors, and what 15 bits settle."""
+    def build(cls, distribution: NoiseDistribution) -> InversionTable:
+        """Compute the floors, and the draws that 15 bits decide."""
         floors = np.array(certified_floors(distribution), dtype=np.uint64)
         lowest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(_REST)
         highest = lowest + np.uint64((1 << _REST) - 1)
@@ -74,41 +74,41 @@ class InversionTable:
 
 @lru_cache(maxsize=16)
 def inversion_table(distribution: NoiseDistribution) -> InversionTable:
-    """The law's table, made once. The largest takes 2 MiB and 0.7 s, usual ones a millisecond."""
-    return InversionTable.of(distribution)
+    """Return the table, cached. The largest takes 2 MiB and 0.7 s, usual ones a millisecond."""
+    return InversionTable.build(distribution)
 
 
 def draw(table: InversionTable, size: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
-    """`size` independent variables of the table's law."""
+    """Draw `size` independent variables from the table's distribution."""
     noise = np.empty(size, dtype=np.int64)
     for start in range(0, size, _CHUNK):
         chunk = noise[start : start + _CHUNK]
         first = np.frombuffer(random_bytes(2 * len(chunk)), dtype="<u2")
         chunk[:] = table.guide[first]
-        still_open = np.flatnonzero(chunk == _OPEN)
-        if still_open.size:
-            chunk[still_open] = _draw_further(table, first[still_open], random_bytes)
+        undecided = np.flatnonzero(chunk == _OPEN)
+        if undecided.size:
+            chunk[undecided] = _draw_further(table, first[undecided], random_bytes)
     return noise
 
 
 def _draw_further(
     table: InversionTable, first: NDArray[np.uint16], random_bytes: RandomBytes
 ) -> NDArray[np.int64]:
-    """The noise of draws whose first 16 bits settle nothing."""
+    """Draw the noise where the first 16 bits do not decide it."""
     more = np.frombuffer(random_bytes(8 * len(first)), dtype="<u8")
     # Unsigned throughout: numpy makes floats of uint64 and int64 together, and would round.
     start = (first & np.uint16((1 << _GUIDE_BITS) - 1)).astype(np.uint64)
     prefix = (start << np.uint64(_REST)) | (more >> np.uint64(TABLE_BITS - _REST))
-    # 64 bits above ⌊2^64·C(j)⌋ mean V > C(j), below it V < C(j), equal to it nothing yet. The
-    # last entry is 2^64 − 1, so none are above it and what lies beyond the table is equal to it.
+    # 64 bits above ⌊2^64·C(j)⌋ mean V > C(j), below it V < C(j), equal to it: undecided. The last
+    # entry is 2^64 − 1, so no bits are above it, and draws beyond the table are equal to it.
     size = np.searchsorted(table.floors, prefix, side="left")
     for i in np.flatnonzero(table.floors[size] == prefix).tolist():
-        size[i] = _settle(table.distribution, LazyUniform(random_bytes, int(prefix[i])))
+        size[i] = _decide(table.distribution, LazyUniform(random_bytes, int(prefix[i])))
     return np.where(first >> np.uint16(_GUIDE_BITS), -size, size)
 
 
 class LazyUniform:
-    """A uniform real V in [0, 1), of which so many bits are drawn as comparing it takes."""
+    """A uniform real V in [0, 1), of which only the bits that comparisons need are drawn."""
 
     def __init__(self, random_bytes: RandomBytes, prefix: int | None = None) -> None:
         self._random_bytes = random_bytes
@@ -117,12 +117,12 @@ class LazyUniform:
             self._prefix = int.from_bytes(random_bytes(TABLE_BITS // 8), "little")
 
     def draw_more(self) -> None:
-        """64 bits more."""
+        """Draw 64 more bits."""
         self._prefix = self._prefix << 64 | int.from_bytes(self._random_bytes(8), "little")
         self.length += 64
 
     def is_below(self, low: int, high: int, *, bits: int) -> bool | None:
-        """Whether V < v, for low ≤ 2^bits·v ≤ high and `bits` ≥ `length`; None: not known yet."""
+        """Return V < v for low ≤ 2^bits·v ≤ high and `bits` ≥ `length`; None if undecided."""
         spare = bits - self.length
         if (self._prefix + 1) << spare <= low:
             return True
@@ -131,8 +131,8 @@ class LazyUniform:
         return None
 
 
-def _settle(distribution: NoiseDistribution, uniform: LazyUniform) -> int:
-    """min{ j : V < C(j) }, with more bits of V and more digits of C for as long as it takes."""
+def _decide(distribution: NoiseDistribution, uniform: LazyUniform) -> int:
+    """Return min{ j : V < C(j) }, with as many bits of V and digits of C as that takes."""
     while (size := _search(distribution, uniform)) is None:
         uniform.draw_more()
     return size

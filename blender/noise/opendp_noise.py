@@ -1,7 +1,7 @@
-"""The same noise from OpenDP's samplers: an independent check, and an alternative.
+"""Exact noise from OpenDP's samplers: an independent check of `ExactNoise`, and an alternative.
 
-OpenDP (https://opendp.org) samples discrete Laplace and discrete Gaussian variables exactly, on the
-operating system's generator, at about 100 000 draws a second and core. It is in the extra
+OpenDP (https://opendp.org) samples discrete Laplace and discrete Gaussian variables exactly, from
+the operating system's generator, at about 100 000 draws per second and core. It is in the extra
 `blendstream[opendp]`. No setting chooses it; a program of your own passes it to the jobs:
 
     from blendstream.agents.jobs.job_context import RandomnessSources
@@ -11,7 +11,7 @@ operating system's generator, at about 100 000 draws a second and core. It is in
 
     run_jobs(load_settings().settings, dice=RandomnessSources(OpenDPNoise()))
 
-Promises: noise of the law that was asked for, exactly, as OpenDP states it. Its threshold
+Promises: noise of exactly the requested distribution, as OpenDP states it. Its threshold
 measurements are not used: they account for too small a δ
 (docs/decisions/0003-noise-on-a-fine-grid.md).
 Assumes: the scale was derived from the sensitivity by the caller.
@@ -33,8 +33,8 @@ from blendstream.blender.values.errors import ParameterError
 
 __all__ = ["OpenDPNoise"]
 
-#: Counts handed to OpenDP at once. Smaller loses time to calls; larger holds more Python integers
-#: in memory at a time (about 100 bytes a count) and shares the work less evenly between cores.
+#: Counts per call of OpenDP. Fewer cost time for calls; more need memory for Python integers (about
+#: 100 bytes per count) and distribute the work less evenly over the cores.
 _CHUNK = 50_000
 
 
@@ -42,7 +42,7 @@ class OpenDPNoise:
     """Exact noise from OpenDP."""
 
     def __init__(self) -> None:
-        """Fail now if OpenDP is missing, not when noise is due."""
+        """Fail now if OpenDP is missing, not at the first draw."""
         try:
             import opendp.prelude as dp  # noqa: PLC0415
         except ImportError as error:
@@ -54,15 +54,15 @@ class OpenDPNoise:
         self._dp: Any = dp
 
     def discrete_laplace(self, counts: IntArray, *, scale: float) -> IntArray:
-        """`counts` + exact discrete Laplace noise."""
+        """Return `counts` + exact discrete Laplace noise."""
         return self._add("make_laplace", self._dp.l1_distance(T="i64"), counts, scale)
 
     def discrete_gaussian(self, counts: IntArray, *, scale: float) -> IntArray:
-        """`counts` + exact discrete Gaussian noise."""
+        """Return `counts` + exact discrete Gaussian noise."""
         return self._add("make_gaussian", self._dp.l2_distance(T="f64"), counts, scale)
 
     def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
-        """OpenDP has no coin for many throws: the system's generator, as `ExactNoise` does."""
+        """Toss coins as `ExactNoise` does, since OpenDP has no function for many coins."""
         return ExactNoise().coins(number, heads=heads)
 
     def _add(self, maker: str, metric: Any, counts: IntArray, scale: float) -> IntArray:

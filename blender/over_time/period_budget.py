@@ -1,11 +1,11 @@
-"""One budget for a period of T epochs: noise, threshold, and what must not change meanwhile.
+"""Calibrate and keep one budget for a period of T epochs: noise, threshold and fixed parameters.
 
 Not in the paper, which leaves "the temporal aspect" to future work. An opt-in user takes part in
-every epoch of a period and spends (ε,δ) once. Noise for T epochs grows as √T, while what is learned
-by averaging over them grows as T.
+every epoch of a period and spends (ε,δ) once. Noise for T epochs grows as √T, while averaging over
+them gains a factor T.
 
     known record    noised and released in every epoch, at any count
-    new record      looked at only if someone has it;  released if N + X ≥ θ
+    new record      considered only if someone has it;  released if N + X ≥ θ
 
 Promises: all releases of a period together are (ε,δ)-DP for S; neighbouring: replace-one, all of
 one person's records of the period. Let π = P(1 + X ≥ θ) and δ_G(ε, d) be the divergence between d
@@ -15,10 +15,10 @@ discrete Gaussians and the same shifted by one each. Then
 
 is enough (docs/privacy-over-time.md has the proof). It is a *sum*, where one epoch has the larger
 of two (`blender.sharp.gaussian_histogram`): whether a record is known or new depends on earlier
-releases, so one person may lose in both ways. What a sum would cost one epoch, which is why both
-rules exist: docs/decisions/0153. T's users, with the same σ, have (ε,δ) too.
-Assumes: what is known in an epoch depends on published values alone; a person's records of an
-epoch are distinct; no one changes share (S, T, click graph) within a period.
+releases, so one person may lose in both ways. docs/decisions/0153 has the cost of the sum for a
+single epoch, and why both rules exist. T's users, with the same σ, have (ε,δ) too.
+Assumes: the known records of an epoch depend on published values alone; a person's records of an
+epoch are distinct; no one changes subgroup (S, T, click graph) within a period.
 
 Symbols: m = m_O, T = epochs, σ = scale, θ = threshold, N = count, X = noise.
 
@@ -55,17 +55,17 @@ __all__ = [
 #: The name of `select_in_period` among the selectors.
 PERIOD_HISTOGRAM: Final = "period-histogram"
 
-#: The most records a person may release in a period, m·T. A year of epochs with two records each is
-#: far below; beyond it the accountant's grid would have to be finer than it can add up.
+#: Most records that a person may release in a period, m·T. A year of epochs with two records each
+#: is far below; above it the accountant's grid would have to be finer than it can compute with.
 MAX_RECORDS = 3_000
 
-#: How often a pair is looked for again, each time further below δ.
+#: Attempts at finding a pair, each with a goal further below δ.
 _ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodRule:
-    """What is fixed before a period's first epoch and must stay so until its last."""
+    """Parameters of a period, fixed before its first epoch and unchanged until its last."""
 
     epsilon: float
     delta: float
@@ -80,9 +80,9 @@ class PeriodRule:
 def calibrate_period(
     epsilon: float, delta: float, records_per_user: int, epochs: int
 ) -> PeriodRule:
-    """The least threshold that the sum allows, and the least noise that reaches it.
+    """Return the least threshold that the sum allows, and the least noise that reaches it.
 
-    Depends on no data, so it may be asked before any is seen.
+    Depends on no data, so it can run before any is read.
 
     >>> rule = calibrate_period(4.0, 1e-5, records_per_user=1, epochs=30)
     >>> rule.threshold, round(rule.scale, 1)
@@ -90,12 +90,12 @@ def calibrate_period(
     """
     m, t = records_per_user, epochs
     _check(epsilon, delta, m, t)
-    # The formulas of the continuous Gaussian say where to look, and prove nothing about discrete
-    # noise. The accountant, which rounds up, has the last word: look a little below δ, and further
-    # below if it does not agree.
+    # The formulas of the continuous Gaussian guide the search, and prove nothing about discrete
+    # noise. The accountant, which rounds up, decides: search a little below δ, and further below if
+    # it finds more than δ.
     goal, spent, threshold, scale = delta * (1 - 2e-3), math.inf, 0, 0.0
     for _ in range(_ATTEMPTS):
-        threshold, scale = _likely_pair(epsilon, goal, m * t)
+        threshold, scale = _approximate_pair(epsilon, goal, m * t)
         spent = accounted_delta(scale, threshold, epsilon, m, t)
         if spent <= delta:
             return PeriodRule(epsilon, delta, m, t, scale, threshold, spent)
@@ -109,7 +109,7 @@ def calibrate_period(
 def accounted_delta(
     scale: float, threshold: int, epsilon: float, records_per_user: int, epochs: int
 ) -> float:
-    """m·T·π + δ_G, with δ_G by dp-accounting, never below the truth."""
+    """Return m·T·π + δ_G, with δ_G by dp-accounting, never below its true value."""
     # Imported here: a device has numpy alone, and only servers account.
     from dp_accounting.pld import (  # noqa: PLC0415
         privacy_loss_distribution as pld,
@@ -133,9 +133,9 @@ def accounted_delta(
 
 @lru_cache(maxsize=8)
 def check_rule(rule: PeriodRule) -> None:
-    """Refuse a rule that does not keep its promise, from wherever it was read.
+    """Refuse a rule whose noise and threshold exceed its δ, wherever it was read from.
 
-    Depends on no data. Takes up to some seconds, once.
+    Depends on no data. Takes up to some seconds, once per rule.
     """
     _check(rule.epsilon, rule.delta, rule.records_per_user, rule.epochs)
     spent = accounted_delta(
@@ -163,13 +163,13 @@ def select_in_period(
 
 @dataclass(frozen=True, slots=True)
 class PeriodBudget:
-    """A period that has been charged: which epochs it has opened, and why another may not open.
+    """A charged period and the epochs it has opened; refuses epochs that it does not cover.
 
-    `shares_id` names the secret that puts people into S, T and the click graph's share.
+    `shares_id` names the secret that assigns people to the subgroups S, T and click graph.
 
     >>> budget = PeriodBudget(calibrate_period(1.0, 1e-3, 1, 2), "a")
     >>> budget = budget.open_epoch(7, budget.rule, "a").open_epoch(8, budget.rule, "a")
-    >>> budget.refusal(9, budget.rule, "a")
+    >>> budget.check_charge(9, budget.rule, "a")
     'a period of 2 epochs has opened all of them; epoch 9 belongs to the next period'
     """
 
@@ -178,7 +178,7 @@ class PeriodBudget:
     epochs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """A log that says what no service may have done is not to be gone on from."""
+        """Refuse a history that no service can have produced."""
         rising = all(a < b for a, b in zip(self.epochs, self.epochs[1:], strict=False))
         require(
             rising and len(self.epochs) <= self.rule.epochs,
@@ -187,7 +187,7 @@ class PeriodBudget:
         )
 
     def check_charge(self, epoch: int, rule: PeriodRule, shares_id: str) -> str | None:
-        """Why this epoch must not open in this period, or `None` when it may."""
+        """Return why this epoch must not open in this period, or `None` if it may."""
         if rule != self.rule:
             changed = ", ".join(
                 f"{f.name} from {getattr(self.rule, f.name)} to {getattr(rule, f.name)}"
@@ -196,7 +196,7 @@ class PeriodBudget:
             )
             return f"nothing may change within a period, got {changed}; it takes effect in the next"
         if shares_id != self.shares_id:
-            return "the shares S, T and click graph must stay the same people within a period"
+            return "the subgroups S, T and click graph must stay the same people within a period"
         if self.epochs and epoch <= self.epochs[-1]:
             return (
                 f"epoch {self.epochs[-1]} of this period has opened; epoch {epoch} must not again"
@@ -209,7 +209,7 @@ class PeriodBudget:
         return None
 
     def open_epoch(self, epoch: int, rule: PeriodRule, shares_id: str) -> PeriodBudget:
-        """The period with this epoch opened; refuses what would break the proof."""
+        """Return the period with this epoch opened; refuse one that would break the proof."""
         refused = self.check_charge(epoch, rule, shares_id)
         require(refused is None, refused or "")
         return replace(self, epochs=(*self.epochs, epoch))
@@ -233,20 +233,19 @@ def _check(epsilon: float, delta: float, m: int, t: int) -> None:
     )
 
 
-def _likely_pair(epsilon: float, goal: float, records: int) -> tuple[int, float]:
-    """The least θ that some σ allows, and the least of those σ, by continuous formulas."""
+def _approximate_pair(epsilon: float, goal: float, records: int) -> tuple[int, float]:
+    """Return the least θ that some σ allows, and the least of those σ, by continuous formulas."""
     low, high = 0.0, 1.0
-    while _likely_delta(epsilon, high, 2 * records) > goal:
+    while _approximate_delta(epsilon, high, 2 * records) > goal:
         low, high = high, 2 * high
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _likely_delta(epsilon, middle, 2 * records) > goal else (low, middle)
-        )
-    # Larger σ leaves more of δ for π but widens the noise; the best lies close to the least σ.
+        too_little = _approximate_delta(epsilon, middle, 2 * records) > goal
+        low, high = (middle, high) if too_little else (low, middle)
+    # Larger σ leaves more of δ for π but widens the noise; the best σ is close to the least one.
     tried = []
     for scale in high * (1 + np.geomspace(1e-4, 0.3, 120)):
-        theta = _likely_threshold(float(scale), epsilon, goal, records)
+        theta = _approximate_threshold(float(scale), epsilon, goal, records)
         if theta is not None:
             tried.append((theta, float(scale)))
     if not tried:
@@ -254,13 +253,13 @@ def _likely_pair(epsilon: float, goal: float, records: int) -> tuple[int, float]
     return min(tried)
 
 
-def _likely_threshold(scale: float, epsilon: float, goal: float, records: int) -> int | None:
+def _approximate_threshold(scale: float, epsilon: float, goal: float, records: int) -> int | None:
     def holds(theta: int) -> bool:
         pi = gaussian_tail(theta - 1, scale)
         if records * pi > goal:
             return False
         effective = epsilon + records * math.log1p(-pi)
-        return records * pi + _likely_delta(effective, scale, 2 * records) <= goal
+        return records * pi + _approximate_delta(effective, scale, 2 * records) <= goal
 
     # Beyond 12σ the tail is below 1e-30 and only δ_G is left: then no θ helps.
     low, high = 1, 2 + math.ceil(12 * scale)
@@ -272,8 +271,8 @@ def _likely_threshold(scale: float, epsilon: float, goal: float, records: int) -
     return high
 
 
-def _likely_delta(epsilon: float, scale: float, shifts: int) -> float:
-    """δ of one continuous Gaussian of deviation σ shifted by √d: a guess for d discrete ones."""
+def _approximate_delta(epsilon: float, scale: float, shifts: int) -> float:
+    """Return δ of a continuous Gaussian of deviation σ shifted by √d, close to the discrete δ_G."""
     mu = math.sqrt(shifts) / scale
     return _normal_tail(epsilon / mu - mu / 2) - math.exp(epsilon) * _normal_tail(
         epsilon / mu + mu / 2

@@ -1,13 +1,13 @@
-"""The two papers, figure by figure: to be read beside them in an afternoon.
+"""The mechanisms of the two papers, one module per figure, to read next to the papers.
 
-Figure 2      user_groups   the opt-in users, divided into S and T
+Figure 2      user_groups   the split of the opt-in users into S and T
 Figure 3      head_list     CreateHeadList
 Figure 4      optin         EstimateOptinProbabilities
 Figure 5      client        EstimateClientProbabilities, used by two_stage_estimates
 Figure 6      local         LocalAlg
 Figure 7      blend         BlendProbabilities
 Section 4     accuracy      L1 and NDCG
-Release-Data  click_graph   of the earlier paper, on query click graphs
+Release-Data  click_graph   from the earlier paper, on query click graphs
 """
 
 __all__ = [

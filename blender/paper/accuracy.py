@@ -1,9 +1,9 @@
-"""How close estimates are to the truth, by the paper's two measures.
+"""The paper's two measures of accuracy: L1 distance and NDCG.
 
 Paper: Section 4, L1 and NDCG generalised to a list of lists.
 
-Promises: nothing private happens here; evaluations call it with a truth that a service never has.
-Assumes: the caller left out ⋆, and rescaled where the paper does (`rescale`).
+Promises: none about privacy; evaluations call it with a truth that a service never has.
+Assumes: the caller removed ⋆, and rescaled as the paper does (`rescale`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def l1_distance(estimate: FloatArray, truth: FloatArray) -> float:
-    """L1 = Σ|p̂_i − p_i|.
+    """Return L1 = Σ|p̂_i − p_i|.
 
     >>> round(l1_distance(np.array([0.5, 0.3]), np.array([0.4, 0.5])), 12)
     0.3
@@ -37,7 +37,7 @@ def l1_distance(estimate: FloatArray, truth: FloatArray) -> float:
 
 
 def rescale(p: FloatArray) -> FloatArray:
-    """p divided by its sum: what the paper does after it discards ⋆."""
+    """Divide p by its sum, as the paper does after it discards ⋆."""
     total = p.sum()
     if not total > 0:
         raise ParameterError(f"only values with a positive sum can be rescaled, got {total}")
@@ -45,14 +45,14 @@ def rescale(p: FloatArray) -> FloatArray:
 
 
 def ndcg(estimate: Mapping[Record, float], truth: Mapping[Record, float]) -> float:
-    """How well the queries and, within each, its URLs are ranked: 1 is the ideal order.
+    """Return how well the queries and each query's URLs are ranked: 1 is the ideal order.
 
     With i the place in the estimated list and rel the item's true share of its list
 
         DCG_k = Σ (2^rel_i − 1)/log2(i+1)
 
     Each URL list gets DCG/ideal DCG; a query's term in the query list is multiplied by that of
-    its URLs, and the sum divided by the ideal once more. k is the length of the estimated list;
+    its URLs, and the sum is again divided by the ideal. k is the length of the estimated list;
     the ideal takes the k largest of the truth. Equal estimates rank by text.
     """
     if not truth:

@@ -1,9 +1,9 @@
-"""Combine what both groups say, each in proportion to how sure it is.
+"""Blend both groups' estimates, weighted by inverse variance.
 
 Paper: BlendProbabilities (Figure 7).
 
 Promises: post-processing only; draws no noise and spends no budget.
-Assumes: the groups are independent and estimate the same thing over the same cells.
+Assumes: the groups are independent and estimate one quantity over the same cells.
 Symbols: p̂ and σ̂² with O = opt-in and C = clients, w = the opt-in group's weight.
 """
 
@@ -30,10 +30,10 @@ __all__ = [
 
 
 def optin_weight(optin_variance: FloatArray, client_variance: FloatArray) -> FloatArray:
-    """w = σ̂²_C/(σ̂²_O + σ̂²_C), Figure 7, line 3; the weight under which the sum varies least.
+    """Return w = σ̂²_C/(σ̂²_O + σ̂²_C), Figure 7, line 3, which minimises the variance of the sum.
 
-    A group that knows nothing (σ̂² = ∞) gets no weight. Two equally certain or equally ignorant
-    groups (both 0, both ∞) get half each.
+    A group without information (σ̂² = ∞) gets no weight. With equal variances (also both 0, or both
+    ∞) each group gets half.
 
     >>> optin_weight(np.array([1.0, np.inf, 0.0]), np.array([3.0, 1.0, 0.0])).tolist()
     [0.75, 0.0, 0.5]
@@ -48,11 +48,11 @@ def optin_weight(optin_variance: FloatArray, client_variance: FloatArray) -> Flo
 def blend_probabilities(
     optin: Estimates, client: Estimates, *, weight: FloatArray | None = None
 ) -> Estimates:
-    """p̂ = w·p̂_O + (1−w)·p̂_C (Figure 7, line 4), its variance and normal interval.
+    """Return p̂ = w·p̂_O + (1−w)·p̂_C (Figure 7, line 4), its variance and normal interval.
 
-    `weight` defaults to the paper's, from each group's own σ̂². That has two faults which are the
-    paper's: a weight that shares the noise of its p̂ pulls small records down, and the interval
-    covers less than 95 % where it does (docs/decisions/0005-the-papers-blend.md).
+    `weight` defaults to the paper's, from each group's own σ̂², which has two faults: the weight is
+    correlated with the noise of its p̂, which biases small records downwards, and their intervals
+    cover less than 95 % (docs/decisions/0005-the-papers-blend.md).
     """
     w = optin_weight(optin.variance, client.variance) if weight is None else weight
     p = w * optin.probability + (1 - w) * client.probability
@@ -62,13 +62,13 @@ def blend_probabilities(
 
 
 def blend_variance(optin: FloatArray, client: FloatArray, *, weight: FloatArray) -> FloatArray:
-    """w²·σ²_O + (1−w)²·σ²_C."""
+    """Return w²·σ²_O + (1−w)²·σ²_C."""
     return _variance_part(weight, optin) + _variance_part(1 - weight, client)
 
 
 def _variance_part(weight: FloatArray, variance: FloatArray) -> FloatArray:
-    """w²·σ², where a group of no weight adds nothing even if its σ² is ∞."""
-    with np.errstate(invalid="ignore"):  # 0·∞, which the condition replaces
+    """Return w²·σ², which is 0 for a group without weight even if its σ² is ∞."""
+    with np.errstate(invalid="ignore"):  # 0·∞ is replaced
         return np.where(weight == 0, 0.0, weight**2 * variance)
 
 
@@ -77,12 +77,12 @@ def query_totals(
     parts: Sequence[tuple[FloatArray, GroupEstimates | None]],
     cells: Cells,
 ) -> Estimates:
-    """A query's total: the sum of its listed records' blended p̂, with the covariance of that sum.
+    """Estimate each query's total: the sum of its listed records' blended p̂, with covariances.
 
-    `parts` add up to each cell's variance. Records are not independent within a group: by how much
-    its own totals say, Var(Σ)/ΣVar for each query, and its part of the variance is taken so many
-    times. A part of `None` is of records that are all but independent (covariances of −p·p′/n,
-    which are left out: they would only narrow).
+    `parts` add up to each cell's variance. The records of a group are correlated: its own totals
+    show Var(Σ)/ΣVar for each query, a factor that multiplies its part of the variance. A part of
+    `None` belongs to nearly independent records (their covariances of −p·p′/n are neglected, which
+    makes intervals wider, not narrower).
     """
     listed, queries = len(cells.records), len(cells.queries)
     query = cells.query_of_cell[:listed]
@@ -95,9 +95,9 @@ def query_totals(
     for part, group in parts:
         inflation = np.ones(queries)
         if group is not None:
-            apart = by_query(group.cells.variance)
-            known = np.isfinite(apart) & (apart > 0)
-            np.divide(group.query_totals.variance, apart, out=inflation, where=known)
+            separate = by_query(group.cells.variance)
+            known = np.isfinite(separate) & (separate > 0)
+            np.divide(group.query_totals.variance, separate, out=inflation, where=known)
         variance += inflation * by_query(part)
     total = by_query(probability)
     margin = Z_95 * np.sqrt(variance)
@@ -117,9 +117,9 @@ class VarianceBlender:
         client: GroupEstimates,
         cells: Cells,
     ) -> GroupEstimates:
-        """Blend cells and, where both groups tell them, query marginals; sum the cells by query.
+        """Blend cells and, if both groups have them, query marginals; sum the cells by query.
 
-        The paper throws S's counts away, and so does this.
+        S's counts are not used, as in the paper, which discards them.
         """
         if len(optin.cells) != len(client.cells):
             raise HeadListMismatch(
@@ -147,10 +147,10 @@ class VarianceBlender:
 
 
 def project_onto_simplex(p: FloatArray) -> FloatArray:
-    """The nearest vector that is a probability distribution (Figure 7, line 5: optional).
+    """Return the nearest vector that is a probability distribution (Figure 7, line 5: optional).
 
-    It is p less one common amount λ, cut off at 0: with p sorted downwards, ρ the last place j at
-    which p_j still exceeds λ_j = (p_1 + … + p_j − 1)/j, λ = λ_ρ.
+    It is max(p − λ, 0): with p in descending order and ρ the last place j at which p_j still
+    exceeds λ_j = (p_1 + … + p_j − 1)/j, λ = λ_ρ.
 
     >>> project_onto_simplex(np.array([0.75, 0.5, -0.5])).tolist()
     [0.625, 0.375, 0.0]

@@ -1,15 +1,15 @@
-"""Release a query click graph: common queries, how often they were asked, what was clicked.
+"""Release a query click graph: frequent queries, with noisy counts of searches and of clicks.
 
 Paper: Release-Data, Algorithm 1 of "Releasing Search Queries and Clicks Privately" (WWW 2009),
 the ancestor of CreateHeadList.
 
 Promises: (ε_alg, δ_alg)-DP as `ClickGraphParameters` states them (its Theorem 1); neighbouring:
-logs that differ by **adding or removing one user**. As replace-one, in which the rest of this
-project speaks, that is (2ε, (1+e^ε)δ): see `streams.budget.composition.click_graph_cost`.
-Assumes: at most d queries and d_c clicks a user are counted (Algorithm 1, line 2); exact integer
-noise; the query → URLs table comes from outside the data, which its type sees to.
-Symbols: d, d_c = queries, clicks kept a user; b, b_q, b_c = noise scales; M(q) = times q was
-asked; X = noise; θ = threshold (the paper's "> K" for integers: ≥ θ = K + 1).
+logs that differ by **adding or removing one user**. Under replace-one, which the rest of this
+project uses, that is (2ε, (1+e^ε)δ): see `streams.budget.composition.click_graph_cost`.
+Assumes: at most d queries and d_c clicks per user count (Algorithm 1, line 2); exact integer noise;
+the query → URLs table comes from outside the data, which its type enforces.
+Symbols: d, d_c = queries, clicks kept per user; b, b_q, b_c = noise scales; M(q) = number of
+searches for q; X = noise; θ = threshold (the paper's "> K" for integers: ≥ θ = K + 1).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = [
     "select_queries",
 ]
 
-#: A search engine shows ten results to anyone who asks; a longer list per query is no such thing.
+#: Most URLs per query: a search engine shows ten results to everyone, a longer list is not public.
 URLS_PER_QUERY = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ClickGraphParameters:
-    """Limits, noise and threshold of one release, and the privacy they add up to."""
+    """Limits, noise and threshold of one release, and the privacy that follows from them."""
 
     queries_per_user: int
     clicks_per_user: int
@@ -59,12 +59,12 @@ class ClickGraphParameters:
     threshold: int
 
     def __post_init__(self) -> None:
-        """Refuse what Theorem 1 does not cover."""
+        """Refuse parameters that Theorem 1 does not cover."""
         for name in ("queries_per_user", "clicks_per_user"):
             value = getattr(self, name)
             require(
                 isinstance(value, int) and value >= 1,
-                f"{name} must be a whole number of at least 1, got {name}={value!r}",
+                f"{name} must be an integer of at least 1, got {name}={value!r}",
             )
         for name in ("selection_scale", "query_scale", "click_scale"):
             value = getattr(self, name)
@@ -89,7 +89,7 @@ class ClickGraphParameters:
         queries_per_user: int,
         clicks_per_user: int,
     ) -> ClickGraphParameters:
-        """The least noise and the lowest threshold that these budgets allow (add/remove)."""
+        """Choose the least noise and the lowest threshold for these budgets (add/remove)."""
         require(0 < delta < 1, f"delta must lie in (0, 1), got delta={delta!r}")
         for name, value in (
             ("selection_epsilon", selection_epsilon),
@@ -117,8 +117,9 @@ class ClickGraphParameters:
     def alpha(self) -> float:
         """α = max( e^{1/b}, 1 + 1/((1+e^{−1/b})·e^{(θ−1)/b} − 1) ).
 
-        The first is how much one more question changes a known query's chance to pass, the second
-        how much likelier a query is not to appear when no one asks it than when one user does.
+        The first bounds the effect of one more search on the probability that a query with other
+        searches passes, the second the ratio of probabilities that a query does not appear, without
+        any user and with one.
         """
         b = self.selection_scale
         absent = (1 + math.exp(-1 / b)) * math.exp((self.threshold - 1) / b) - 1
@@ -132,7 +133,7 @@ class ClickGraphParameters:
 
     @property
     def delta(self) -> float:
-        """δ_alg = d·P(X ≥ θ−d): each of at most d new queries, asked at most d times (add/remove).
+        """δ_alg = d·P(X ≥ θ−d): at most d new queries, each searched at most d times (add/remove).
 
         Rounded up.
         """
@@ -142,7 +143,7 @@ class ClickGraphParameters:
 
 
 def best_threshold(*, epsilon: float, delta: float, queries_per_user: int) -> tuple[float, int]:
-    """(b, θ) that keep the most queries when all of ε and δ go to selecting them.
+    """Return the (b, θ) that keep the most queries if all of ε and δ are spent on the selection.
 
     The paper's b = d/ε and K = d(1 − ln(2δ/d)/ε), with the integer tail in place of the
     continuous one: θ = d + min{ j : d·P(X ≥ j) ≤ δ }.
@@ -157,11 +158,10 @@ def best_threshold(*, epsilon: float, delta: float, queries_per_user: int) -> tu
 
 
 class PublicUrlTable:
-    """Which URLs may be counted for a query: known to everyone before the data is looked at.
+    """The URLs to count for each query, public before the data is read.
 
-    A table made from the log itself would reveal what was clicked. So it cannot be built from any
-    mapping at hand, only from a head list that was published or from a source outside the data,
-    named for the record.
+    A table made from the log itself would reveal clicks. So it cannot be built from just any
+    mapping, only from a published head list or from a named source outside the data.
     """
 
     __slots__ = ("_urls", "source")
@@ -169,7 +169,7 @@ class PublicUrlTable:
     _urls: dict[str, tuple[str, ...]]
 
     def __init__(self) -> None:
-        """Always refuses."""
+        """Refuse: use one of the class methods."""
         raise ParameterError(
             "a URL table must come from outside the data: use PublicUrlTable.from_head_list "
             "(a published one) or PublicUrlTable.from_outside_source"
@@ -177,34 +177,34 @@ class PublicUrlTable:
 
     @classmethod
     def from_head_list(cls, head_list: HeadList) -> PublicUrlTable:
-        """The URLs that a published head list names for each query."""
+        """Build the table from a published head list."""
         urls: dict[str, list[str]] = {}
         for record in head_list.records:
             urls.setdefault(record.query, []).append(record.url)
-        return cls._of("a published head list", urls)
+        return cls._build("a published head list", urls)
 
     @classmethod
     def from_outside_source(cls, source: str, urls: Mapping[str, Sequence[str]]) -> PublicUrlTable:
-        """URLs from a source independent of this log, such as a crawl; `source` names it."""
+        """Build the table from a source independent of this log (a crawl), which `source` names."""
         require(bool(source.strip()), "an outside source must be named")
-        return cls._of(source, urls)
+        return cls._build(source, urls)
 
     @classmethod
-    def _of(cls, source: str, urls: Mapping[str, Sequence[str]]) -> PublicUrlTable:
+    def _build(cls, source: str, urls: Mapping[str, Sequence[str]]) -> PublicUrlTable:
         table = object.__new__(cls)
         table.source = source
-        # A query's URLs once each, the first ten.
+        # The first ten distinct URLs of each query.
         table._urls = {q: tuple(dict.fromkeys(us))[:URLS_PER_QUERY] for q, us in urls.items()}
         return table
 
     def urls(self, query: str) -> tuple[str, ...]:
-        """The public URLs of a query, none if it has none."""
+        """Return the public URLs of a query, possibly none."""
         return self._urls.get(query, ())
 
 
 @dataclass(frozen=True, slots=True)
 class ClickGraph:
-    """The released graph: noisy counts by query, and by query and URL. Noise may make them < 0."""
+    """The released graph: noisy counts by query, and by query and URL; they may be negative."""
 
     queries: Mapping[str, int]
     clicks: Mapping[Record, int]
@@ -218,7 +218,7 @@ def release_data(
     parameters: ClickGraphParameters,
     noise: Noise,
 ) -> ClickGraph:
-    """Algorithm 1 on counts over limited users (Algorithm 1, lines 3 to 6)."""
+    """Run Algorithm 1, lines 3 to 6, on counts of users limited to d queries and d_c clicks."""
     if not isinstance(urls, PublicUrlTable):
         raise ParameterError(
             "release_data needs a PublicUrlTable: candidate URLs must come from outside the data"
@@ -234,7 +234,7 @@ def release_data(
 def select_queries(
     query_counts: Mapping[str, int], parameters: ClickGraphParameters, noise: Noise
 ) -> tuple[str, ...]:
-    """Q = { q : M(q) + X ≥ θ }, over queries that were asked; by text, which tells nothing."""
+    """Return Q = { q : M(q) + X ≥ θ } over the log's queries, in the order of their text."""
     asked = sorted(query for query, count in query_counts.items() if count > 0)
     counts = np.array([query_counts[query] for query in asked], dtype=np.int64)
     noisy = noise.discrete_laplace(counts, scale=parameters.selection_scale)
@@ -247,7 +247,7 @@ def get_query_counts(
     parameters: ClickGraphParameters,
     noise: Noise,
 ) -> dict[str, int]:
-    """⟨q, M(q) + fresh noise⟩ for each selected query."""
+    """Return ⟨q, M(q) + fresh noise⟩ for each selected query."""
     counts = np.array([query_counts.get(query, 0) for query in selected], dtype=np.int64)
     noisy = noise.discrete_laplace(counts, scale=parameters.query_scale)
     return dict(zip(selected, noisy.tolist(), strict=True))
@@ -260,7 +260,7 @@ def get_click_counts(
     parameters: ClickGraphParameters,
     noise: Noise,
 ) -> dict[Record, int]:
-    """⟨q, u, clicks + noise⟩ for each selected query and each of its public URLs, clicked or no."""
+    """Return ⟨q, u, clicks + noise⟩ for each selected query and each of its public URLs."""
     edges = [Record(query, url) for query in selected for url in urls.urls(query)]
     counts = np.array([click_counts.get(edge, 0) for edge in edges], dtype=np.int64)
     noisy = noise.discrete_laplace(counts, scale=parameters.click_scale)

@@ -1,13 +1,13 @@
-"""Estimate how often each head-list record is held, from devices' randomised reports.
+"""Estimate the proportion of devices that hold each record, from two-stage randomised reports.
 
-Paper: EstimateClientProbabilities (Figure 5), fed by LocalAlg (Figure 6).
+Paper: EstimateClientProbabilities (Figure 5), with input from LocalAlg (Figure 6).
 
-Promises: post-processing only. The estimates are as private as the reports; this module draws no
-noise and spends no budget. p̂ is unbiased and, for m_C = 1, so is σ̂² (except where p̂ lies outside
-[0, 1]: it is then computed at the nearer end).
-Assumes: every report was drawn by the randomizer that the head list names; devices are alike and
-independent. For m_C > 1 a device's answers are not independent of each other and their covariance
-cannot be known from counts: variances are m_C times those of independent answers, which is a bound.
+Promises: post-processing only. The estimates have the privacy guarantee of the reports; this module
+draws no noise and spends no budget. p̂ is unbiased and, for m_C = 1, so is σ̂² (unless p̂ is outside
+[0, 1]: σ̂² is then computed at the nearer end).
+Assumes: the randomizer that the head list names drew every report; devices are independent and
+identically distributed. For m_C > 1 a device's answers are correlated, and counts do not show their
+covariance: variances are m_C times those of independent answers, which is a bound.
 Symbols: k = queries with ⋆, k_q = URLs of q with ⋆, t and t_q = P(tell query, URL),
 r = observed share, p = wanted probability, n = answers.
 """
@@ -31,7 +31,7 @@ __all__ = ["TwoStageChannel", "estimate_client_probabilities"]
 def estimate_client_probabilities(
     counts: IntArray, *, reports: int, channel: TwoStageChannel, answers: int = 1
 ) -> GroupEstimates:
-    """p̂_C and σ̂²_C of every cell and query; `counts[…, c]` answers named cell c.
+    """Estimate p̂_C and σ̂²_C of every cell and query from the `counts[…, c]` answers with cell c.
 
     Simulations may stack any number of runs in leading axes.
     """
@@ -51,7 +51,7 @@ def estimate_client_probabilities(
     r_listed = channel.sum_by_query(np.where(channel.is_listed, r, 0))[..., :-1]
 
     def of_mean(spread: FloatArray) -> FloatArray:
-        """σ̂² of a mean over the answers; those of one device may be alike, as good as one."""
+        """Return σ̂² of a mean over the answers; those of one device count as a single one."""
         return spread / (reports - 1) if reports > 1 else np.full_like(spread, np.inf)
 
     # A device reports its query with probability t, else one of the other k − 1. So
@@ -62,8 +62,8 @@ def estimate_client_probabilities(
     # Figure 5, line 13 is σ̂²_q = r̂_q(1−r̂_q) / ((n−1)d²).
     lie, d = channel.lie, channel.d
     p_q = (r_q - lie) / d
-    # Departure: no variance is taken at a p̂ outside [0, 1], where the plug-in falls towards 0 and
-    # a blend would trust it blindly (docs/decisions/0004-variance-floors.md).
+    # Departure: variances are computed at p̂ clipped to [0, 1]. Outside, the plug-in approaches 0
+    # and would get nearly all the weight of a blend (docs/decisions/0004-variance-floors.md).
     r_q_likely = np.clip(r_q, lie, channel.t)
     p_q_likely = (r_q_likely - lie) / d
     variance_q = of_mean(r_q_likely * (1 - r_q_likely) / d**2)
@@ -71,9 +71,9 @@ def estimate_client_probabilities(
     low_q, high_q = _clip((low_q - lie) / d), _clip((high_q - lie) / d)
 
     def denoise(r_part: FloatArray, query: IntArray, urls: IntArray) -> Estimates:
-        others = channel.shown_by_others(p_q, query, urls)
+        others = channel.from_others(p_q, query, urls)
         pull, gain = channel.pull(query, urls), channel.gain[query]
-        least = channel.shown_by_others(p_q_likely, query, urls)
+        least = channel.from_others(p_q_likely, query, urls)
         r_likely = np.clip(r_part, least, least + gain)
         spread = channel.spread(r_likely, r_q_likely, query, urls)
         low, high = wilson_interval(r_part, reports, pull=pull, total=r_q[..., query])
@@ -96,7 +96,7 @@ def estimate_client_probabilities(
 
 @dataclass(frozen=True, slots=True)
 class TwoStageChannel:
-    """Figure 6's probabilities, one per query, ⋆ last (one URL: k_q = 1, t_q = 1, lie_q = 0)."""
+    """Figure 6's probabilities, per query, ⋆ last (for one URL: k_q = 1, t_q = 1, lie_q = 0)."""
 
     query: IntArray  # of each cell
     is_listed: NDArray[np.bool_]  # of each cell: ⟨q,u⟩, not ⟨q,⋆⟩ or ⟨⋆,⋆⟩
@@ -108,8 +108,8 @@ class TwoStageChannel:
     gain: FloatArray  # t·g_q, g_q = t_q − lie_q
 
     @classmethod
-    def of(cls, cells: Cells, truth: float, url_truth: FloatArray) -> TwoStageChannel:
-        """From t and the t_q of each query, ⋆ last."""
+    def from_cells(cls, cells: Cells, truth: float, url_truth: FloatArray) -> TwoStageChannel:
+        """Build the channel from t and the t_q of each query, ⋆ last."""
         queries = len(cells.queries)
         query = np.where(cells.query_of_cell < 0, queries, cells.query_of_cell)
         k_q = np.bincount(query, minlength=queries + 1)
@@ -127,17 +127,17 @@ class TwoStageChannel:
         )
 
     def sum_by_query(self, values: FloatArray) -> FloatArray:
-        """Sums over each query's cells, ⋆ last; over the last axis."""
+        """Sum over each query's cells (last axis), ⋆ last."""
         flat = values.reshape(-1, values.shape[-1])
         rows, width = len(flat), len(self.k_q)
         place = np.arange(rows)[:, np.newaxis] * width + self.query
         sums = np.bincount(place.ravel(), weights=flat.ravel(), minlength=rows * width)
         return np.asarray(sums.reshape(*values.shape[:-1], width), dtype=np.float64)
 
-    def shown_by_others(self, p_q: FloatArray, query: IntArray, urls: IntArray) -> FloatArray:
-        """The share of a part of u URLs that comes from devices which do not hold it."""
-        # A cell is shown by those who hold it and tell (t·t_q), by those of the same query who
-        # lie about the URL (t·lie_q), and by those of other queries (lie/k_q):
+    def from_others(self, p_q: FloatArray, query: IntArray, urls: IntArray) -> FloatArray:
+        """Return the share of reports on a part of u URLs from devices that do not hold it."""
+        # A cell is reported by holders who tell the truth (t·t_q), by holders of other URLs of its
+        # query who lie about the URL (t·lie_q), and by holders of other queries (lie/k_q):
         #
         #     r_qu = t·t_q·p_qu + t·lie_q·(p_q − p_qu) + lie/k_q·(1 − p_q)
         #          = t·g_q·p_qu + [ t·lie_q·p_q + lie/k_q·(1 − p_q) ]
@@ -152,13 +152,13 @@ class TwoStageChannel:
         return np.asarray(urls * (wrong_url + wrong_query)[..., query])
 
     def pull(self, query: IntArray, urls: IntArray) -> FloatArray:
-        """C = u·c_q/d, c_q = lie/k_q − t·lie_q: the weight of r̂_q in p̂_qu beside r̂_qu's 1."""
+        """Return C = u·c_q/d, c_q = lie/k_q − t·lie_q: weight of r̂_q in p̂_qu, that of r̂_qu is 1."""
         return np.asarray(urls * ((self.lie / self.k_q - self.t * self.lie_q) / self.d)[query])
 
     def spread(
         self, r_part: FloatArray, r_q: FloatArray, query: IntArray, urls: IntArray
     ) -> FloatArray:
-        """The variance of one answer's contribution to p̂ of a part."""
+        """Return the variance of one answer's contribution to p̂ of a part."""
         # p̂_qu = (r̂_qu + C·r̂_q + const)/(t·g_q), and r̂_qu is part of r̂_q, so that
         # Cov(r̂_qu, r̂_q) = r_qu(1−r_q)/n and
         #
@@ -174,19 +174,19 @@ class TwoStageChannel:
         return np.asarray((own + query_part + both) / self.gain[query] ** 2)
 
     def expected_shares(self, p: FloatArray) -> FloatArray:
-        """r of every cell if p is the truth."""
+        """Return r of every cell if p is the truth."""
         p_q = self.sum_by_query(p)
-        return self.gain[self.query] * p + self.shown_by_others(p_q, self.query, self._one_url())
+        return self.gain[self.query] * p + self.from_others(p_q, self.query, self._one_url())
 
     def denoise(self, r: FloatArray) -> FloatArray:
-        """p of every cell from r, the inverse of `expected_shares`."""
+        """Return p of every cell from r, the inverse of `expected_shares`."""
         p_q = (self.sum_by_query(r) - self.lie) / self.d
         return np.asarray(
-            (r - self.shown_by_others(p_q, self.query, self._one_url())) / self.gain[self.query]
+            (r - self.from_others(p_q, self.query, self._one_url())) / self.gain[self.query]
         )
 
     def variance_at(self, p: FloatArray, reports: int) -> FloatArray:
-        """σ² of each cell's p̂ if p were the truth."""
+        """Return σ² of each cell's p̂ if p is the truth."""
         r = self.expected_shares(p)
         return self.spread(r, self.sum_by_query(r), self.query, self._one_url()) / reports
 
@@ -199,7 +199,7 @@ def _clip(probability: FloatArray) -> FloatArray:
 
 
 def _certain(reports: int) -> GroupEstimates:
-    """k = 1: the head list is empty, and ⟨⋆,⋆⟩ holds everyone for certain."""
+    """Return the estimates for k = 1: the head list is empty, and everyone is in ⟨⋆,⋆⟩."""
     none, one = np.zeros(0), np.ones(1)
     return GroupEstimates(
         participants=reports,

@@ -1,13 +1,13 @@
-"""Find the records that are common enough to be published.
+"""Select the records that are frequent enough to be published.
 
 Paper: CreateHeadList (Figure 3).
 
 Promises: (ε,δ)-DP for the opt-in users in S (Theorem 1); neighbouring: replace-one, the records
-of one user change. Only records present in S are considered, absent ones never appear.
-Assumes: m_O = 1 record a user, enforced when counting; exact integer noise.
+of one user change. It considers only records present in S; absent ones never appear.
+Assumes: m_O = 1 record per user, enforced by the counting; exact integer noise.
 Symbols: N = how many users hold the record, b = noise scale in people, G = units per person,
-X = noise in units, θ = threshold in units, β = the largest permitted probability that the record
-of one single user passes.
+X = noise in units, θ = threshold in units, β = the largest permitted probability that a
+singleton (a record of one user) passes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["ThresholdSelector", "create_head_list", "threshold_for"]
 
 
 class ThresholdSelector:
-    """Figure 3: keep what passes a noisy threshold, throw the noisy counts away."""
+    """Figure 3: keep the records that pass a noisy threshold, discard the noisy counts."""
 
     name = "threshold"
 
@@ -51,7 +51,7 @@ class ThresholdSelector:
         *,
         keep_known: bool = False,
     ) -> Selection:
-        """Indices of the records that pass. `known` changes nothing in the paper's rule."""
+        """Select the records that pass. The paper's rule ignores `known`."""
         _require_theorem_1(parameters)
         # One user who changes their record moves two counts by one: b_S = 2·m_O/ε.
         scale = laplace_scale(sensitivity=2, epsilon=parameters.epsilon)
@@ -95,7 +95,7 @@ def create_head_list(
     parameters: PrivacyParameters,
     noise: Noise,
 ) -> tuple[Record, ...]:
-    """HL_S: the records of S that pass, ordered by text so that the order reveals nothing more."""
+    """Return HL_S: the records of S that pass, ordered by text, which reveals nothing else."""
     nothing_known = np.zeros(len(counts.table), dtype=np.bool_)
     selection = ThresholdSelector().select(counts.selection, nothing_known, parameters, noise)
     return tuple(sorted(counts.table[i] for i in selection.kept.tolist()))
@@ -104,7 +104,7 @@ def create_head_list(
 def _require_theorem_1(parameters: PrivacyParameters) -> None:
     require(
         parameters.records_per_optin_user == 1,
-        "Theorem 1 (CreateHeadList) holds for m_O = 1 record an opt-in user, "
+        "Theorem 1 (CreateHeadList) holds for m_O = 1 record per opt-in user, "
         f"got records_per_optin_user={parameters.records_per_optin_user}",
     )
     require(

@@ -1,12 +1,12 @@
-"""What a device does to its records before anything leaves it.
+"""Randomise a device's records, before anything leaves the device.
 
-Paper: LocalAlg (Figure 6), a two-stage randomized response: lie about the query or tell it; if
-told, lie about the URL or tell it.
+Paper: LocalAlg (Figure 6), a two-stage randomized response: report the true query or a false one;
+with the true query, report the true URL or a false one.
 
 Promises: (ε,δ)-DP for the device (Theorem 3), all m_C answers of one report together;
-neighbouring: replace-one, that is, any records of this device against any others. Choices are
-made by comparing whole numbers from `dice`; no float enters a probability.
-Assumes: one report per head list; the same report again on a retry (LocalClient keeps it).
+neighbouring: replace-one, that is, any records of this device against any others. Every
+choice compares integers from `source`; no float enters a probability.
+Assumes: one report per head list; a retry repeats the report (LocalClient stores it).
 Symbols: k = queries with ⋆, k_q = URLs of q with ⋆, t = P(tell the query), t_q = P(tell the URL).
 """
 
@@ -29,14 +29,14 @@ __all__ = ["TwoStage", "local_alg", "truth_probability"]
 def local_alg(
     drawn: Sequence[Record | None], randomizer: DeviceRandomizer, source: RandomSource
 ) -> tuple[tuple[int, ...], ...]:
-    """One device's report: exactly m_C answers, each randomised on its own.
+    """Make one device's report: exactly m_C answers, each randomised independently.
 
-    `drawn[i]` is what answer i is about: one of the device's records, drawn with replacement, or
-    `None`, which is ⟨⋆,⋆⟩, for a device without any.
+    `drawn[i]` is the subject of answer i: one of the device's records, drawn with replacement, or
+    `None` (⟨⋆,⋆⟩) for a device without records.
 
-    Departure: always m_C answers, since fewer would tell how many records a device has
-    (docs/decisions/0007-randomizers-in-integers.md), and each about one record drawn from all,
-    so that estimates are of people's shares (docs/decisions/0110-one-quantity.md).
+    Departure: always m_C answers, since fewer would reveal how many records a device has
+    (docs/decisions/0007-randomizers-in-integers.md), and each about one record drawn from all, so
+    that estimates are shares of people (docs/decisions/0110-one-quantity.md).
     """
     answers = randomizer.spec.answers
     if len(drawn) != answers:
@@ -49,7 +49,7 @@ def local_alg(
 
 
 def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fraction:
-    """P(tell the truth) among k values: the largest t for which reporting is (ε,δ)-DP.
+    """Return P(tell the truth) among k values: the largest t for which reporting is (ε,δ)-DP.
 
     With E ≤ e^ε a fraction and h = δ/2 (Figure 6, lines 4 and 6):
 
@@ -67,7 +67,7 @@ def truth_probability(values: int, *, epsilon: Fraction, delta: Fraction) -> Fra
 
 
 class TwoStage:
-    """Figure 6 on cell numbers: one cell an answer (w = 1). The device's half, without NumPy."""
+    """Figure 6 on cell numbers: one cell per answer (w = 1). The device's side, without NumPy."""
 
     name = "two-stage"
     query_wildcards = True
@@ -85,7 +85,7 @@ class TwoStage:
         self.spec = spec
         spec.check_width(self.cells_per_answer)
         # ε′ = ε/m_C, ε′_Q = f_C·ε′, ε′_U = ε′ − ε′_Q, and δ alike (Figure 6, lines 2 and 3), as
-        # exact fractions: the parts add up to the whole with nothing lost to rounding.
+        # exact fractions: the parts add up to the whole without rounding.
         share = Fraction(spec.query_budget_share)
         epsilon = Fraction(spec.epsilon) / spec.answers
         delta = Fraction(spec.delta) / spec.answers
@@ -130,8 +130,8 @@ class TwoStage:
         return (cell,)
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """P(answer | record): tell both, tell the query only, or lie about the query."""
-        if not AnswerShape.of(self).allows_answer(answer):
+        """Return P(answer | record): both true, only the query true, or a false query."""
+        if not AnswerShape.from_randomizer(self).allows_answer(answer):
             return Fraction(0)
         (reported,) = answer
         held = self.cells.number(record)
@@ -144,5 +144,5 @@ class TwoStage:
 
 
 def _happens(probability: Fraction, source: RandomSource) -> bool:
-    """True with exactly this probability."""
+    """Return True with exactly this probability."""
     return source.below(probability.denominator) < probability.numerator

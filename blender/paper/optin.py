@@ -1,9 +1,9 @@
-"""Estimate how often each head-list record is held, from the opt-in users kept apart for it.
+"""Estimate the proportion of opt-in users that hold each head-list record, from subgroup T.
 
 Paper: EstimateOptinProbabilities (Figure 4).
 
 Promises: (ε,0)-DP for the opt-in users in T (Theorem 2); neighbouring: replace-one. All noise is
-drawn in `add_noise`; ranking, trimming, merging and estimating only look at noisy counts.
+drawn in `add_noise`; ranking, trimming, merging and estimating read noisy counts only.
 Assumes: T and S are disjoint users, so that their releases compose in parallel; the number of
 users in T is public (replace-one does not hide who takes part); exact integer noise.
 Symbols: T = users of T, N = how many of them fall into a cell, b_T = noise scale in people,
@@ -45,10 +45,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class NoisyCounts:
-    """What T releases: a noisy count per cell, and all that is needed to judge it.
+    """T's release: a noisy count per cell, with the parameters of its noise.
 
-    `counts` and `scale` are in units of 1/`grid` people. `noise_terms[c]` says how many independent
-    draws of `scale` cell c holds: one, or more where trimmed cells were merged into it. Noise is
+    `counts` and `scale` are in units of 1/`grid` people. `noise_terms[c]` is the number of
+    independent draws in cell c: one, or more if trimmed cells were merged into it. Noise is
     discrete Laplace, or discrete Gaussian where one budget covers a period of epochs.
     """
 
@@ -60,7 +60,7 @@ class NoisyCounts:
     grid: int = 1
 
     def __post_init__(self) -> None:
-        """Counts and terms are parallel."""
+        """Check that counts and terms are parallel."""
         if self.counts.shape != self.noise_terms.shape:
             raise HeadListMismatch(
                 "counts and noise_terms must be of one length, got "
@@ -75,7 +75,7 @@ class NoisyCounts:
         return replace(self, counts=counts, noise_terms=terms)
 
     def to_people(self, units: IntArray) -> IntArray:
-        """Round counts in units to people; `noise_distribution` is that of the noise then.
+        """Round counts in units to people; their noise then has `noise_distribution`.
 
         Y = N·G + X rounds to N plus X rounded, so rounding only changes the noise.
         """
@@ -83,11 +83,9 @@ class NoisyCounts:
 
     @property
     def noise_distribution(self) -> FloatArray:
-        """Distribution of one draw in whole people, for −h … h (see `to_people`)."""
-        law = (
-            gaussian_distribution(self.scale) if self.gaussian else laplace_distribution(self.scale)
-        )
-        return in_people(law, self.grid)
+        """Distribution of one draw, rounded to people, for −h … h (see `to_people`)."""
+        distribution = gaussian_distribution if self.gaussian else laplace_distribution
+        return in_people(distribution(self.scale), self.grid)
 
     @property
     def noise_variance(self) -> float:
@@ -98,10 +96,10 @@ class NoisyCounts:
 
 @dataclass(frozen=True)
 class OptinEstimates:
-    """Figure 4's answer: HL, T's noisy counts over its cells, and the estimates that follow.
+    """Figure 4's result: HL, T's noisy counts over its cells, and the estimates that follow.
 
-    `best_trimmed` is the largest noisy count (in units, as all of `noisy`) that did not make it
-    into the cells, if there is one: it says how high the listed ones had to be.
+    `best_trimmed` is the largest noisy count (in units, as all of `noisy`) of a trimmed record, if
+    there is one: the listed records had to be at least as high.
     """
 
     head_list: HeadList
@@ -123,7 +121,7 @@ def estimate_optin_probabilities(
     randomizer: RandomizerSpec,
     query_wildcards: bool = True,
 ) -> OptinEstimates:
-    """Noise T's counts over HL_S (`selected`), keep the M records that look largest, estimate.
+    """Add noise to T's counts over HL_S (`selected`), keep the M largest records, and estimate.
 
     Departure: T is counted over the clients' cells, with noise on every ⟨q,⋆⟩ too
     (docs/decisions/0001-one-set-of-cells.md).
@@ -137,9 +135,9 @@ def estimate_optin_probabilities(
         grid=GRID,
     )
     # Figure 4, lines 14 and 15: the M records with the largest p̂, here with ties broken by text;
-    # the others' counts go to their query's ⋆.
-    shown = noisy.counts[: len(selected)].tolist()
-    ranked = sorted(zip(selected, shown, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    # the others' counts are added to their query's ⋆.
+    released = noisy.counts[: len(selected)].tolist()
+    ranked = sorted(zip(selected, released, strict=True), key=lambda pair: (-pair[1], pair[0]))
     head_list = HeadList(
         records=tuple(record for record, _ in ranked),
         listed=min(parameters.head_list_cells, len(ranked)),
@@ -157,7 +155,7 @@ def add_noise(
     """Release T's counts over disjoint cells. The only step here that touches raw data."""
     require(
         parameters.records_per_optin_user == 1,
-        "Theorem 2 (EstimateOptinProbabilities) holds for m_O = 1 record an opt-in user, "
+        "Theorem 2 (EstimateOptinProbabilities) holds for m_O = 1 record per opt-in user, "
         f"got records_per_optin_user={parameters.records_per_optin_user}",
     )
     # One user who changes their record leaves one cell and enters another: b_T = 2·m_O/ε people.
@@ -168,7 +166,7 @@ def add_noise(
 
 
 def _new_home(before: Cells, after: Cells) -> IntArray:
-    """For each cell before trimming the cell that it is added to.
+    """Return, for each cell before trimming, the cell after trimming to which its count is added.
 
     A trimmed record is added to ⟨q,⋆⟩ if its query stays, else to ⟨⋆,⋆⟩; ⟨q,⋆⟩ of a removed query
     is added to ⟨⋆,⋆⟩.
@@ -184,10 +182,10 @@ def _new_home(before: Cells, after: Cells) -> IntArray:
 def estimate_noisy_counts(
     noisy: NoisyCounts, cells: Cells, *, intervals_from: int = 0
 ) -> GroupEstimates:
-    """p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
+    """Estimate p̂_O, σ̂²_O and exact intervals for cells and queries. Post-processing.
 
-    Intervals take most of the time. Callers that make their own leave them out ([0, 1]): those of
-    the cells before `intervals_from`, and of all queries if that is above 0.
+    Intervals take most of the time. Callers that compute their own skip them ([0, 1]): those of the
+    cells before `intervals_from`, and of all queries if that is above 0.
     """
     if len(noisy.counts) != len(cells):
         raise HeadListMismatch(
@@ -197,7 +195,7 @@ def estimate_noisy_counts(
     if noisy.users == 0:
         return unknown_group(len(cells), queries)
 
-    # A sum of cells is a binomial count with more noise in it: the same estimator does for it.
+    # A sum of cells is a binomial count with more noise terms, so one estimator serves both.
     elsewhere = queries
     query = np.where(cells.query_of_cell < 0, elsewhere, cells.query_of_cell)
     listed_query = np.where(np.arange(len(cells)) < len(cells.records), query, elsewhere)
@@ -218,13 +216,13 @@ def estimate_noisy_counts(
 
 
 def _noise_variance(noisy: NoisyCounts) -> FloatArray:
-    """The part of σ² that is noise: its variance for each term, over T²."""
+    """Return the part of σ² that is noise: its variance times the terms, over T²."""
     # The variance of noise on a grid is the paper's 2b² to six digits.
     return np.asarray(noisy.noise_terms * noisy.noise_variance / noisy.users**2)
 
 
 def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray]:
-    """p̂ and σ̂² of each count (Figure 4, lines 12 and 13, and Theorem 4); for at least one user."""
+    """Return p̂ and σ̂² of each count (Figure 4, lines 12 and 13, Theorem 4); needs a user."""
     #     p̂ = (N + X/G)/T,     σ̂² = T/(T−1) · ( p̂(1−p̂)/T + Var(X/G)/T² )
     #
     # Departure: a merged cell has the variance of all its noise, where the paper takes the
@@ -240,7 +238,7 @@ def probability_and_variance(noisy: NoisyCounts) -> tuple[FloatArray, FloatArray
 
 
 def _estimates(noisy: NoisyCounts, size: int, intervals_from: int) -> Estimates:
-    """Estimates of the first `size` counts; sums over "elsewhere" come last and are left out."""
+    """Estimate the first `size` counts; sums over "elsewhere" come last and are omitted."""
     first = replace(noisy, counts=noisy.counts[:size], noise_terms=noisy.noise_terms[:size])
     p, variance = probability_and_variance(first)
     low, high = np.zeros(size), np.ones(size)

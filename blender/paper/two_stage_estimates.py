@@ -1,9 +1,9 @@
-"""Estimate from the paper's two-stage answers: how the server undoes `paper.local.TwoStage`.
+"""The server's side of the paper's two-stage randomizer (`paper.local.TwoStage`).
 
-Paper: EstimateClientProbabilities (Figure 5), fed by LocalAlg (Figure 6).
+Paper: EstimateClientProbabilities (Figure 5), with input from LocalAlg (Figure 6).
 
-Promises: post-processing only; it draws no noise for anyone and spends no budget.
-Assumes: every answer was drawn by that randomizer, for these cells.
+Promises: post-processing only; it draws no noise and spends no budget.
+Assumes: that randomizer drew every answer, for these cells.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["TwoStageEstimator"]
 
 
 class TwoStageEstimator(TwoStage):
-    """The two stages with their estimates and a channel for simulations."""
+    """The two-stage randomizer with its estimator, and a channel for simulations."""
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
-        """The device's channel as arrays."""
+        """Derive the device's channel as arrays."""
         super().__init__(cells, spec)
         self._sizes = np.array([len(members) for members in self._members])
         self._start = np.concatenate([[0], np.cumsum(self._sizes)])
@@ -33,10 +33,10 @@ class TwoStageEstimator(TwoStage):
         self._query_numbers = np.array(self._query_of_cell)
         self._places = np.array(self._place)
         self._url_truths = np.array([float(self.url_truth[int(k_q)]) for k_q in self._sizes])
-        self._channel = TwoStageChannel.of(cells, float(self.truth), self._url_truths)
+        self._channel = TwoStageChannel.from_cells(cells, float(self.truth), self._url_truths)
 
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
-        """The same channel for many simulated devices at once; floats are good enough there."""
+        """Simulate the channel for many devices, with floats; not for real use."""
         n, k = len(cells), len(self._sizes)
         q = self._query_numbers[cells]
         place = self._places[cells]
@@ -56,15 +56,15 @@ class TwoStageEstimator(TwoStage):
         return np.asarray(self._in_order[self._start[q] + place][:, np.newaxis])
 
     def expected_shares(self, p: FloatArray) -> FloatArray:
-        """What the reports would show on average if p were the truth."""
+        """Return the expected shares of the reports if p is the truth."""
         return self._channel.expected_shares(p)
 
     def denoise(self, shares: FloatArray) -> FloatArray:
-        """The p under which these shares are expected."""
+        """Return p̂ from observed shares: the inverse of `expected_shares`."""
         return self._channel.denoise(shares)
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Figure 5: see `blender.paper.client`."""
+        """Estimate by Figure 5: see `blender.paper.client`."""
         return estimate_client_probabilities(
             counts, reports=reports, channel=self._channel, answers=self.spec.answers
         )

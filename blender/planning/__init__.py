@@ -1,3 +1,3 @@
-"""What to expect of settings before any data is there."""
+"""Predict the results of settings before any data exists."""
 
 __all__ = ["records_per_user", "spending_plan"]

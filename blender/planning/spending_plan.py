@@ -1,22 +1,22 @@
-"""What to expect of each way of spending a budget over many epochs, before any data is there.
+"""Predict the results of each way to spend a budget over many epochs, before any data exists.
 
     paper, each epoch       the paper's mechanisms, everyone in every epoch at the full ε
-    sharp, each epoch       the same with `sharp`, and the filter over epochs
-    sharp, taking turns     everyone in one epoch of T, at the full ε
+    sharp, each epoch       `sharp` with the filter over epochs, everyone in every epoch
+    sharp, taking turns     cohort rotation: everyone in one epoch of T, at the full ε
     one budget              opt-in users in every epoch with noise for all T, clients in one of T
 
-Records are taken to follow Zipf's law: the r-th most common is what s/r of all people hold. The
+The model assumes Zipf's law: a proportion s/r of all people holds the r-th most common record. The
 paper lists a record if its noisy count reaches θ in an epoch. `sharp` lists it if that happened in
-any epoch so far, and two or more of S's users hold it: then it is never forgotten. Of those listed
-the error is that of the combined estimate, of the others all of their share:
+any epoch so far and at least two of S's users hold it: then it is never forgotten. The error of a
+listed record is that of the combined estimate, the error of any other its whole share:
 
     L1 = Σ over the M most common of  q·√(2/π)·σ + (1 − q)·s/r,        1/σ² = 1/σ²_O + 1/σ²_C
 
-Promises: uses no data. A rough guide: the formulas take records that do not change and normal
-errors; simulations (docs/evaluation.md) come out within about a third of it. Where one
-person holds several records, or none, take fewer people.
+Promises: uses no data. A rough guide: the formulas assume constant records and normal errors;
+simulations (docs/evaluation.md) agree within about a third. If people hold several records, or
+none, enter fewer people.
 Symbols: T = epochs, M = cells, s = top_share, n_O, n_C = people of each group in an epoch, θ =
-threshold, h = share of opt-in users who stay with their records.
+threshold, h = proportion of opt-in users who take part again with the record they had.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from blendstream.blender.values.record import Record
 
 __all__ = ["Expectation", "PlannedService", "expectations"]
 
-#: What the filter does not reach of the best average over epochs (docs/evaluation.md).
+#: Error of the filter, relative to the best average over epochs (docs/evaluation.md).
 _FILTER = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedService:
-    """The sizes that an operator knows beforehand."""
+    """The sizes that an operator knows before the start."""
 
     optin_users: int
     clients: int
@@ -57,13 +57,13 @@ class PlannedService:
     delta: float
     epochs: int
     cells: int
-    #: s: the share of people who hold the most common record.
+    #: s: the proportion of people who hold the most common record.
     top_share: float = 0.05
-    #: h: the share of opt-in users who are there again, with their record.
+    #: h: the proportion of opt-in users who take part again, with the record they had.
     staying: float = 0.5
 
     def __post_init__(self) -> None:
-        """Sizes that a service can have."""
+        """Refuse sizes that no service can have."""
         for name in ("optin_users", "clients", "epochs", "cells"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1, got {name}={value}")
@@ -75,10 +75,10 @@ class PlannedService:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One way of spending: what a person present in all T epochs pays, and what it gives.
+    """One way of spending: its total ε for a person present in all T epochs, and its results.
 
-    `found` is how many records a head list has after T epochs, `error` L1 over the M most common
-    records, as published, in the last epoch.
+    `found` is the number of records of the head list after T epochs, `error` the L1 distance over
+    the M most common records, as published, in the last epoch.
     """
 
     way: str
@@ -89,7 +89,7 @@ class Expectation:
 
 
 def expectations(service: PlannedService) -> list[Expectation]:
-    """Every way of spending, in the order above."""
+    """Predict every way of spending, in the order above."""
     s, t = service, service.epochs
     every = s.epsilon * t
     turns = replace(s, optin_users=max(1, s.optin_users // t), clients=max(1, s.clients // t))
@@ -100,7 +100,7 @@ def expectations(service: PlannedService) -> list[Expectation]:
     return [
         _paper(s, every),
         _sharp("sharp, each epoch", s, (every, every), theta, laplace, s.staying),
-        # Those of the next epoch are other people.
+        # The next epoch's people are others, so nobody stays.
         _sharp("sharp, taking turns", turns, (s.epsilon, s.epsilon), theta, laplace, 0.0),
         _sharp(
             "one budget", rotated, (s.epsilon, s.epsilon), rule.threshold, rule.scale**2, s.staying
@@ -133,13 +133,13 @@ def _sharp(
 ) -> Expectation:
     p, n = _shares(s), float(s.optin_users)
     held = SELECTION_SHARES["sharp"] * n * p
-    # What a count has in common with the next epoch's gives a record no other chance to show:
-    # people who stay, but not the noise.
+    # Only what is new in an epoch's count gives a record another chance to pass: noise and new
+    # people, not those who stay.
     chances = 1 + (s.epochs - 1) * (1 - staying * held / (held + noise))
     once = -np.expm1(chances * np.log1p(-np.minimum(_passes(held, noise, theta), 1 - 1e-12)))
     q = np.where(held >= SHOWN_FROM, once, 0.0)
     top = p[: s.cells]
-    # Averaged over T epochs: noise and devices' randomisation by T, people by those who change.
+    # Variance over T epochs: noise and randomisation average over T, sampling over new people.
     fresh = min(1.0, (1 + staying) / (1 - staying) / s.epochs)
     optin = top / n * fresh + noise / n**2 / s.epochs
     clients = _client_variance(s, top, "sharp") / s.epochs
@@ -148,17 +148,17 @@ def _sharp(
 
 
 def _shares(s: PlannedService) -> FloatArray:
-    """Of the most common records: those with a fifth of a holder or more, and the M listed."""
+    """Return the shares of the most common records: at least M, down to a fifth of a holder."""
     most = max(s.cells, min(200_000, round(5 * s.top_share * s.optin_users)))
     return np.asarray(s.top_share / np.arange(1, most + 1))
 
 
 def _passes(mean: FloatArray, noise: float, level: float) -> FloatArray:
-    """P(a Poisson count of this mean, with normal noise of this variance, is at least `level`).
+    """Return P(Poisson count of this mean + normal noise of this variance ≥ `level`).
 
-    Noise of whole numbers: it reaches `level` where normal noise reaches `level` − 1/2.
+    The noise is an integer: it reaches `level` where normal noise reaches `level` − 1/2.
     """
-    most = 4 * level + 100  # A count of so large a mean is never as low as the level.
+    most = 4 * level + 100  # A count of a larger mean is never as low as the level.
     low = np.minimum(mean, most)
     logs, total = np.log(low), np.zeros(len(mean))
     for count in range(math.ceil(most + 8 * math.sqrt(most)) + 1):
@@ -178,7 +178,7 @@ def _combined(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _client_variance(s: PlannedService, p: FloatArray, profile: str) -> FloatArray:
-    """σ²_C of one epoch's reports, by the randomizer that the profile would choose."""
+    """Return σ²_C of one epoch's reports, with the randomizer that the profile would choose."""
     parameters = PrivacyParameters(epsilon=s.epsilon, delta=s.delta, head_list_cells=s.cells)
     records = tuple(Record(f"query {n}", "https://example.org/") for n in range(len(p)))
     if profile == "paper":
@@ -193,9 +193,9 @@ def _client_variance(s: PlannedService, p: FloatArray, profile: str) -> FloatArr
     counts = np.round(randomizer.expected_shares(cells) * s.clients).astype(np.int64)
     width = randomizer.cells_per_answer
     if randomizer.wildcard_alone:
-        counts[-1] //= width  # `expected_shares` has it so often,
-        counts[: width - 1] += counts[-1]  # while the first cells fill the answer up.
-    # What rounding left over; a cell in the middle is neither empty nor full.
+        counts[-1] //= width  # `expected_shares` counts "none" `width` times,
+        counts[: width - 1] += counts[-1]  # while a report pads it with the first cells.
+    # Add the rounding error to a middle cell, which is neither empty nor full.
     counts[len(p) // 2] += s.clients * width - counts.sum()
     estimate = randomizer.estimate(counts, s.clients)
     return np.asarray(np.maximum(estimate.cells.variance[: len(p)], 1e-300))

@@ -1,4 +1,4 @@
-"""Randomizers over whole records: what a device does, and beside it how the server undoes it."""
+"""Randomizers over whole records: the device's side, and the server's estimators."""
 
 __all__ = [
     "subset_estimates",

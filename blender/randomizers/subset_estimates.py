@@ -1,9 +1,9 @@
-"""Estimate from answers of ω whole records: how the server undoes `randomizers.subset_selection`.
+"""Estimate probabilities of cells from subset-selection answers (`randomizers.subset_selection`).
 
-Promises: post-processing only; it draws no noise for anyone and spends no budget.
-Assumes: every answer was drawn by that randomizer, for these cells.
+Promises: post-processing only; it draws no noise and spends no budget.
+Assumes: that randomizer drew every answer, for these cells.
 Symbols: K = cells, ω = cells_per_answer, p = P(true cell in answer), q = P(a given false cell in
-answer), n = answers, r = share of answers that hold a cell, π = wanted probability of a cell.
+answer), n = answers, r = share of answers with a given cell, π = wanted probability of a cell.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SubsetSelectionEstimator(SubsetSelection):
     # ------------------------------------------------------------------ in simulations
 
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: the same channel for many devices, shape (n, ω)."""
+        """Simulate the channel for many devices, shape (n, ω); not for real use."""
         return answer_in_chunks(
             cells, self.cells_per_answer, lambda chunk: self._answer_chunk(chunk, rng)
         )
@@ -71,21 +71,21 @@ class SubsetSelectionEstimator(SubsetSelection):
     # ------------------------------------------------------------------ on the server
 
     def expected_shares(self, p: FloatArray) -> FloatArray:
-        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        """Return P(cell in an answer) for each cell, if p is the truth (last axis: cells)."""
         if self._size == 1:
             return np.ones_like(p)
-        # A device holds cell c with probability π; its answer then holds c with probability p,
+        # A device holds cell c with probability π; then its answer contains c with probability p,
         # otherwise with q:    r = q + (p−q)·π.
         return np.asarray(float(self._q) + float(self._p - self._q) * p)
 
     def denoise(self, shares: FloatArray) -> FloatArray:
-        """π̂ = (r̂ − q)/(p − q): the inverse of `expected_shares`."""
+        """Return π̂ = (r̂ − q)/(p − q), the inverse of `expected_shares`."""
         if self._size == 1:
             return np.ones_like(shares)
         return np.asarray((shares - float(self._q)) / float(self._p - self._q))
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Denoise: `counts[…, c]` answers held cell c; `reports` devices sent m_C answers each.
+        """Estimate from the `counts[…, c]` answers with cell c, m_C from each of `reports` devices.
 
         Simulations may stack any number of runs in leading axes.
         """
@@ -102,14 +102,14 @@ class SubsetSelectionEstimator(SubsetSelection):
         probability = self.denoise(counts / n)
 
         # Answers of different devices are independent: Var(r̂) = r(1−r)/n. The m_C answers of one
-        # device may repeat its record; their covariance cannot be seen in counts, and is bounded
-        # by taking them for one answer, which multiplies the variance by m_C.
+        # device may repeat its record; counts do not show their covariance. Treating them as one
+        # answer bounds it, which multiplies the variance by m_C.
         def variance_at(truth: FloatArray) -> FloatArray:
             r = self.expected_shares(truth)
             return np.asarray(m_c * r * (1 - r) / (n * gain**2), dtype=np.float64)
 
-        # Bessel's correction, over devices, makes it the unbiased sample variance. It is not taken
-        # at a π̂ outside [0, 1], where it would promise too much
+        # Bessel's correction, over devices, makes it the unbiased sample variance. A π̂ outside
+        # [0, 1] is clipped, where the variance would be too small
         # (docs/decisions/0004-variance-floors.md).
         def sample(variance: FloatArray) -> FloatArray:
             if reports == 1:
@@ -130,7 +130,7 @@ class SubsetSelectionEstimator(SubsetSelection):
         return GroupEstimates(reports, cells, totals, None, variance_at)
 
     def _overlap_variance(self, records: FloatArray, total: FloatArray) -> FloatArray:
-        """Variance of the number of cells that one answer shares with a query's L records.
+        """Return the variance of T, the number of a query's L records in one answer.
 
         Two given cells are both in an answer with probability J₁ if one of them is true and J₀ if
         neither is. Over the ordered pairs of L records whose probabilities sum to P, exactly
@@ -148,4 +148,4 @@ class SubsetSelectionEstimator(SubsetSelection):
 
 
 class RandomizedResponseEstimator(SubsetSelectionEstimator, RandomizedResponse):
-    """The same with ω = 1."""
+    """The estimator of randomized response: subset selection with ω = 1."""

@@ -1,28 +1,28 @@
-"""Report ω whole records at once, or that it is none of them.
+"""Subset or none: an answer is a set of ω listed records, or "none".
 
 Not in the paper. Subset selection (`blender.randomizers.subset_selection`) treats ⋆ as one more
-cell, so that a device which holds nothing listed still names ω−1 or ω records, and nearly every
-device is such a device: most of the noise on a rare record comes from people who hold nothing that
-is asked for. Here they may say "none", alone, as often as the holder of a record names it. The same
-ε then leaves about a third less variance on a list of 500 that a third of the people hold something
-of.
+cell, so a device without a listed record still names ω−1 or ω records. Nearly every device is one
+of these: most of the noise on a rare record comes from people who hold no listed record. Here such
+a device may answer "none", with the probability that a holder names its record. At the same ε the
+variance is about a third less, on a list of 500 from which a third of the people hold a record.
 
     held          "none"     a given set with the record     a given set without it
     record r      1·S        E                               1
     ⋆             E·S                                        1
 
-are the weights, with S = C(M−1, ω−1), the number of sets that hold a given record: "none" counts
-as that many sets. Both rows add up to (E + M/ω)·S.
+are the weights, with S = C(M−1, ω−1), the number of sets that contain a given record: "none" counts
+as S sets. Each row adds up to (E + M/ω)·S.
 
 Promises: every answer of one device is ε/m_C-DP, δ = 0, so a report of m_C answers is ε-DP;
-neighbouring: replace-one. Every weight is 1 or E = e^(ε/m_C), rounded down, times what any other
-record gives the same answer, and all rows have the same sum. (docs/privacy-sharp.md)
-Assumes: cells without ⟨q,⋆⟩; dice that are fair.
-The device's half, without NumPy; `blender.randomizers.subset_or_none_estimates` undoes it on
-average. On the wire every answer has ω cells: "none" is ⋆ with the first ω−1 records, which only
-fill it up; as no set contains ⋆, the number of "none" is ⋆'s count, and is subtracted from theirs.
-Assumes of the counts: ⋆ came with no other records (`wildcard_alone`; gateway and counter refuse
-such answers), for each would be subtracted from records that it did not name.
+neighbouring: replace-one. An answer's weights under two records differ by a factor of at most
+E = e^(ε/m_C), rounded down, and all rows have one sum. (docs/privacy-sharp.md)
+Assumes: cells without ⟨q,⋆⟩; a uniform random source. In the counts, ⋆ occurs with no other records
+(`wildcard_alone`; gateway and worker refuse such answers), because "none" is subtracted from the
+records that pad it.
+
+The device's side, without NumPy; `blender.randomizers.subset_or_none_estimates` has the estimator.
+In a report every answer has ω cells: "none" is ⋆ padded with the first ω−1 records. No set contains
+⋆, so the number of "none" is ⋆'s count, and the estimator subtracts it from these records' counts.
 
 Symbols: M = listed records, ω = cells_per_answer, E as above, n = answers; for one answer
 t = P(names r | holds r) = P(none | holds ⋆) = E·f, f = P(names r | holds ⋆) = P(none | holds r),
@@ -45,18 +45,18 @@ from blendstream.blender.values.record import Record
 
 __all__ = ["SubsetOrNone", "best_named_size", "inclusion", "named_variance"]
 
-#: 64·λ for which ω is chosen where the head list does not say: lists of 50 to 500 records cover
-#: between a twentieth and a half of what people hold. For λ from 1/8 to 1/2 the best ω leaves 2.5 %
-#: less.
+#: Default 64·λ for the choice of ω, if the head list states none: lists of 50 to 500 records cover
+#: between a twentieth and a half of all records held. For λ from 1/8 to 1/2 the best ω has at most
+#: 2.5 % less variance.
 TYPICAL_64THS = 16
 
 
 def best_named_size(
     records: int, likelihood: Fraction, max_cells: int, listed_64ths: int = TYPICAL_64THS
 ) -> int:
-    """The ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
+    """Return the ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
 
-    The variance falls and then rises with ω, so halving the range finds the turning point. Exact,
+    The variance falls and then rises with ω, so bisection finds the minimum. Exact,
     because device and estimator must choose the same ω on any processor.
 
     >>> [best_named_size(m, Fraction(546, 10), 32) for m in (1, 10, 50, 500, 50_000)]
@@ -75,7 +75,7 @@ def best_named_size(
 def named_variance(
     records: int, likelihood: Fraction, subset_size: int, listed_64ths: int = TYPICAL_64THS
 ) -> Fraction:
-    """n·Var(p̂) of a record that no one has, when λ = `listed_64ths`/64 hold another one."""
+    """Return n·Var(p̂) of a record that no one holds, if λ = `listed_64ths`/64 hold another one."""
     if records == 0:
         return Fraction(0)
     t, f, g = inclusion(records, likelihood, subset_size)
@@ -86,11 +86,11 @@ def named_variance(
 def inclusion(
     records: int, likelihood: Fraction, subset_size: int
 ) -> tuple[Fraction, Fraction, Fraction]:
-    """t, f and g."""
+    """Return t, f and g."""
     # In units of S = C(M−1, ω−1) all weights of a row add up to E + M/ω, so f = 1/(E + M/ω).
     #
-    # Of the sets that name r, C(M−2, ω−2) name the other record that is held, too, and have the
-    # weight E; C(M−2, ω−1) do not. Divided by S these are (ω−1)/(M−1) and (M−ω)/(M−1).
+    # Of the sets that name r, C(M−2, ω−2) also name the record that is held, and have the weight E;
+    # C(M−2, ω−1) do not. Divided by S these are (ω−1)/(M−1) and (M−ω)/(M−1).
     w = subset_size
     f = 1 / (likelihood + Fraction(records, w))
     g = f
@@ -130,25 +130,25 @@ class SubsetOrNone:
             raise HeadListMismatch(f"cell must lie in 0..{self._records}, got {cell}")
         if self._records == 0:
             return (0,)
-        # With E = a/d, weights in units of S/(ω·d): M·d for a set drawn blindly (every set, the
-        # true record's too, weighs at least 1), and ω·a for the rest. That is "none" for a holder
-        # of ⋆; for a holder of r it is "none" with ω·d, else r and any ω−1 others: the E−1 by
-        # which such sets weigh more.
+        # With E = a/d, weights in units of S/(ω·d): M·d for a set drawn uniformly (every set, with
+        # the true record or without, weighs at least 1), and ω·a for the rest. The rest is "none"
+        # for a holder of ⋆. For a holder of r it is "none" with ω·d, otherwise r and any ω−1
+        # others: the excess E−1 of these sets' weights.
         w, m = self.cells_per_answer, self._records
         a, d = self.likelihood.numerator, self.likelihood.denominator
-        throw = source.below(w * a + m * d)
-        if throw >= w * a:
+        drawn = source.below(w * a + m * d)
+        if drawn >= w * a:
             return tuple(sorted(choose(m, w, source)))
-        if cell == m or throw < w * d:
+        if cell == m or drawn < w * d:
             return self._none
         others = (other + (other >= cell) for other in choose(m - 1, w - 1, source))
         return tuple(sorted([cell, *others]))
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        """Return P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
         w, m = self.cells_per_answer, self._records
         held = self.cells.number(record)
-        if not AnswerShape.of(self).allows_answer(answer):
+        if not AnswerShape.from_randomizer(self).allows_answer(answer):
             return Fraction(0)
         if m == 0:
             return Fraction(1)

@@ -1,8 +1,8 @@
-"""Estimate from answers that may be "none": how the server undoes `randomizers.subset_or_none`.
+"""Estimate probabilities of cells from answers that may be "none" (`randomizers.subset_or_none`).
 
-Promises: post-processing only; it draws no noise for anyone and spends no budget.
-Assumes: every answer was drawn by that randomizer, for these cells, and ⋆ came with no other
-records than the first ω−1.
+Promises: post-processing only; it draws no noise and spends no budget.
+Assumes: that randomizer drew every answer, for these cells, and ⋆ occurs only with the first ω−1
+records.
 Symbols: as in `randomizers.subset_or_none`; p = wanted probability of a cell.
 """
 
@@ -42,7 +42,7 @@ class SubsetOrNoneEstimator(SubsetOrNone):
     # ------------------------------------------------------------------ in simulations
 
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: the same channel for many devices, shape (n, ω)."""
+        """Simulate the channel for many devices, shape (n, ω); not for real use."""
         return answer_in_chunks(
             cells, self.cells_per_answer, lambda chunk: self._answer_chunk(chunk, rng)
         )
@@ -52,11 +52,11 @@ class SubsetOrNoneEstimator(SubsetOrNone):
         answers = np.zeros((len(cells), w), dtype=np.int64)
         if m == 0:
             return answers
-        throw = rng.random(len(cells))
-        blind = np.flatnonzero(throw >= self._t)
+        drawn = rng.random(len(cells))
+        blind = np.flatnonzero(drawn >= self._t)
         answers[blind] = choose_batch(len(blind), m, w, rng)
-        none = (throw < self._t) & ((cells == m) | (throw < self._f))
-        own = np.flatnonzero((throw < self._t) & ~none)
+        none = (drawn < self._t) & ((cells == m) | (drawn < self._f))
+        own = np.flatnonzero((drawn < self._t) & ~none)
         others = choose_batch(len(own), m - 1, w - 1, rng) if w > 1 else answers[own, :0]
         held = cells[own, None]
         answers[own] = np.hstack([others + (others >= held), held])
@@ -67,7 +67,7 @@ class SubsetOrNoneEstimator(SubsetOrNone):
     # ------------------------------------------------------------------ on the server
 
     def expected_shares(self, p: FloatArray) -> FloatArray:
-        """For each record P(it is named), if p is the truth over the cells (last axis).
+        """Return P(named) of each record, with p the truth over the cells (last axis).
 
         "None" counts as ω times ⋆ here and in `denoise`, so that shares add up to ω.
         """
@@ -78,7 +78,7 @@ class SubsetOrNoneEstimator(SubsetOrNone):
         return np.concatenate([named, self.cells_per_answer * none], axis=-1)
 
     def denoise(self, shares: FloatArray) -> FloatArray:
-        """p̂⋆ = (r̂⋆ − f)/(t − f), p̂ = (r̂ − f − (g−f)·(1−p̂⋆))/(t − g)."""
+        """Return p̂⋆ = (r̂⋆ − f)/(t − f) and p̂ = (r̂ − f − (g−f)·(1−p̂⋆))/(t − g)."""
         if self._records == 0:
             return np.ones_like(shares)
         none = shares[..., -1:] / self.cells_per_answer
@@ -87,11 +87,11 @@ class SubsetOrNoneEstimator(SubsetOrNone):
         return np.concatenate([named, star], axis=-1)
 
     def _blind(self, listed: FloatArray) -> FloatArray:
-        """P(a record is named) by those who do not hold it, if λ = `listed`."""
+        """Return P(a record is named) by those who do not hold it, if λ = `listed`."""
         return np.asarray(self._f + (self._g - self._f) * listed)
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Denoise: `counts[…, c]` answers held cell c; `reports` devices sent m_C answers each.
+        """Estimate from the `counts[…, c]` answers with cell c, m_C from each of `reports` devices.
 
         Simulations may stack any number of runs in leading axes.
         """
@@ -104,14 +104,14 @@ class SubsetOrNoneEstimator(SubsetOrNone):
             return GroupEstimates(reports, cells, totals, None, flat(cells.variance))
 
         shares = counts / n
-        shares[..., : w - 1] -= shares[..., -1:]  # what only filled up an answer of "none"
+        shares[..., : w - 1] -= shares[..., -1:]  # the padding of "none"
         shares[..., -1] *= w
         probability = self.denoise(shares)
         moments = _Moments(self, np.clip(1 - probability[..., -1:], 0.0, 1.0))
 
         # Answers of different devices are independent. The m_C answers of one device may repeat
-        # its record; that is bounded by taking them for one answer. Bessel's correction, over
-        # devices, makes it the sample variance; it is not taken at a p̂ outside [0, 1]
+        # its record; treating them as one answer is a bound. Bessel's correction, over devices,
+        # makes it the sample variance; a p̂ outside [0, 1] is clipped
         # (docs/decisions/0004-variance-floors.md).
         def variance_at(truth: FloatArray) -> FloatArray:
             star = moments.none_variance(truth[..., -1:])
@@ -139,9 +139,9 @@ class SubsetOrNoneEstimator(SubsetOrNone):
 
 
 class _Moments:
-    """Variances of what one answer says, for a given λ (its last axis is of length 1).
+    """Variances of one answer's contribution to estimates, at an estimate of λ (`listed`).
 
-    λ is taken as estimated: it moves P(named) by a thousandth of itself.
+    The uncertainty of λ is neglected: it changes P(named) by a thousandth of its value.
     """
 
     def __init__(self, channel: SubsetOrNoneEstimator, listed: FloatArray) -> None:
@@ -150,7 +150,7 @@ class _Moments:
         self._named_blindly = channel._blind(listed)
         self._none = self._f + (self._t - self._f) * (1 - listed)
         w, m = channel.cells_per_answer, len(channel.cells) - 1
-        # P(both of two records named), by who holds what: one of the two, another record, ⋆. Of
+        # P(both of two records named) by a holder of one of the two, of another record, of ⋆. Of
         # the sets that name one record (ω−1)/(M−1) name a second, of those (ω−2)/(M−2) a third.
         second, third = (w - 1) / max(m - 1, 1), (w - 2) / max(m - 2, 1)
         self._both_if_one = self._t * second
@@ -158,13 +158,13 @@ class _Moments:
         self._both_if_star = self._f * second
 
     def none_variance(self, star: FloatArray) -> FloatArray:
-        """Of p̂⋆: r⋆(1−r⋆)/(t−f)²."""
+        """Return the variance of p̂⋆: r⋆(1−r⋆)/(t−f)²."""
         gain = self._t - self._f
         r = self._f + gain * star
         return np.asarray(r * (1 - r) / gain**2)
 
     def named_variance(self, records: FloatArray, total: FloatArray) -> FloatArray:
-        """Of Σp̂ over L records whose probabilities sum to `total`.
+        """Return the variance of Σp̂ over L records whose probabilities sum to `total`.
 
         p̂ = (X + κ·Y)/(t−g) + const, X = the record is named, Y = "none", κ = (g−f)/(t−f). With T
         the number of the L that are named, T·Y = 0, so Var(T + LκY) is

@@ -1,4 +1,4 @@
-"""Report ω whole records at once, the true one among them more often than chance would have it.
+"""Subset selection: an answer is a set of ω cells, in which the true one is likelier than others.
 
 Not in the paper, which reports a query and then a URL and so splits the device's budget. Here one
 answer covers all records and ⋆, at the full ε and with δ = 0. With ω = 1 it is k-ary randomized
@@ -7,10 +7,10 @@ response: the true cell with probability t = e^ε/(e^ε+K−1), else any other.
 Promises: every answer of one device is ε/m_C-DP, δ = 0, so a report of m_C answers is ε-DP;
 neighbouring: replace-one, that is any two records the device might hold. All K-choose-ω answers
 are possible; those that hold the true cell are e^(ε/m_C), rounded down, times as likely as those
-that do not, and there is no third likelihood. (docs/privacy-sharp.md has the proof.)
-Assumes: cells without ⟨q,⋆⟩, so that a record is listed or is ⋆; dice that are fair.
+that do not; no third likelihood occurs. (docs/privacy-sharp.md has the proof.)
+Assumes: cells without ⟨q,⋆⟩, so that a record is listed or is ⋆; a uniform random source.
 
-The device's half, without NumPy; `blender.randomizers.subset_estimates` undoes it on average.
+The device's side, without NumPy; `blender.randomizers.subset_estimates` has the estimator.
 
 Symbols: K = cells, ω = cells_per_answer, E = e^(ε/m_C) rounded down, p = P(true cell in answer),
 q = P(a given false cell in answer).
@@ -38,12 +38,12 @@ __all__ = [
 
 
 def best_subset_size(cells: int, likelihood: Fraction, max_cells: int) -> int:
-    """The ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
+    """Return the ω ≤ max_cells with the least variance for a rare record, by exact arithmetic.
 
-    Rare, because that is what nearly every record of a head list is, and where q(1−q)/(p−q)² is
-    the whole variance. That expression falls until ω reaches K/(E+1) and rises after it, so only
-    the whole numbers beside that point, or the cap, can be best. Exact, because device and
-    estimator must choose the same ω on any processor.
+    Nearly every record of a head list is rare, and for a rare record q(1−q)/(p−q)² is the whole
+    variance. That expression falls until ω reaches K/(E+1) and rises after it, so the best ω is an
+    integer next to that point, or the cap. Exact, because device and estimator must choose the
+    same ω on any processor.
 
     >>> [best_subset_size(k, Fraction(546, 10), 32) for k in (2, 51, 501, 50_001)]
     [1, 1, 9, 32]
@@ -55,7 +55,7 @@ def best_subset_size(cells: int, likelihood: Fraction, max_cells: int) -> int:
 
 
 def rare_variance(cells: int, likelihood: Fraction, subset_size: int) -> Fraction:
-    """n·Var(p̂) of a record that no one holds: q(1−q)/(p−q)²."""
+    """Return n·Var(p̂) of a record that no one holds: q(1−q)/(p−q)²."""
     if cells == 1:
         return Fraction(0)
     p, q = inclusion(cells, likelihood, subset_size)
@@ -63,7 +63,7 @@ def rare_variance(cells: int, likelihood: Fraction, subset_size: int) -> Fractio
 
 
 def inclusion(cells: int, likelihood: Fraction, subset_size: int) -> tuple[Fraction, Fraction]:
-    """p and q."""
+    """Return p and q."""
     # Of the sets that hold the true cell there are C(K−1, ω−1), each E times as likely as each of
     # the C(K−1, ω) others. The ratio of those two numbers is ω : K−ω, so
     #
@@ -101,20 +101,20 @@ class SubsetSelection:
         self._check(cell)
         if self._size == 1:
             return (0,)
-        # p = a·ω / (a·ω + d·(K−ω)) with E = a/d in whole numbers.
+        # p = a·ω / (a·ω + d·(K−ω)) with E = a/d, a fraction.
         w = self.cells_per_answer
         true_weight = self.likelihood.numerator * w
         false_weight = self.likelihood.denominator * (self._size - w)
         holds_truth = source.below(true_weight + false_weight) < true_weight
         others = choose(self._size - 1, w - holds_truth, source)
-        # Numbers from `cell` on move up by one, so that the others never name the true cell.
+        # Numbers from `cell` on are raised by one, so that the others never include the true cell.
         chosen = [other + (other >= cell) for other in others]
         return tuple(sorted([*chosen, cell] if holds_truth else chosen))
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        """Return P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
         w = self.cells_per_answer
-        if not AnswerShape.of(self).allows_answer(answer):
+        if not AnswerShape.from_randomizer(self).allows_answer(answer):
             return Fraction(0)
         if self._size == 1:
             return Fraction(1)

@@ -1,4 +1,4 @@
-"""What the estimators over whole records share: drawing many sets of cells, building estimates."""
+"""Helpers of the estimators over whole records: simulation, checks of counts, estimates."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 
-#: Devices simulated at once: larger only needs more memory (8 bytes × K a device at worst).
+#: Devices simulated at a time. More only need more memory (8 bytes × K per device at worst).
 _CHUNK = 100_000
 
 
 def answer_in_chunks(
     cells: IntArray, cells_per_answer: int, answer_chunk: Callable[[IntArray], IntArray]
 ) -> IntArray:
-    """The answers of many devices, some at a time; shape (n, ω)."""
+    """Simulate the answers of many devices, a chunk at a time; shape (n, ω)."""
     answers = np.empty((len(cells), cells_per_answer), dtype=np.int64)
     for start in range(0, len(cells), _CHUNK):
         answers[start : start + _CHUNK] = answer_chunk(cells[start : start + _CHUNK])
@@ -40,7 +40,7 @@ def answer_in_chunks(
 def check_counts(
     counts: IntArray, size: int, reports: int, answers: int, cells_per_answer: int
 ) -> None:
-    """Refuse counts that this number of reports cannot give."""
+    """Refuse counts that this number of reports cannot have."""
     n = reports * answers
     fits = counts.shape[-1] == size and (counts >= 0).all() and (counts <= n).all()
     if not fits or (counts.sum(axis=-1) != n * cells_per_answer).any():
@@ -52,7 +52,7 @@ def check_counts(
 
 
 def sum_by_query(values: FloatArray, query: IntArray, queries: int) -> FloatArray:
-    """Sums over each query's listed records, which are the last axis."""
+    """Sum over each query's listed records, which are the last axis."""
     rows = values.reshape(-1, values.shape[-1])
     place = np.arange(len(rows))[:, np.newaxis] * queries + query
     sums = np.bincount(place.ravel(), weights=rows.ravel(), minlength=len(rows) * queries)
@@ -60,7 +60,7 @@ def sum_by_query(values: FloatArray, query: IntArray, queries: int) -> FloatArra
 
 
 def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntArray:
-    """`choose` for many rows at once: every set of `size` numbers below n equally likely."""
+    """Choose `size` different numbers below n in every row, every set equally likely."""
     if size * (size - 1) > 3 * n:
         # Dense: the places of the `size` smallest of n random numbers.
         chosen = np.empty((rows, size), dtype=np.int64)
@@ -70,7 +70,7 @@ def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntA
             places = np.argpartition(keys, size - 1, axis=1)[:, :size]
             chosen[start : start + step] = places
         return chosen
-    # Sparse: draw with repetition and draw again the rows that repeat a number.
+    # Sparse: draw with repetition and redraw the rows that repeat a number.
     chosen = rng.integers(0, n, size=(rows, size), dtype=np.int64)
     if size < 2:
         return chosen
@@ -83,7 +83,7 @@ def choose_batch(rows: int, n: int, size: int, rng: np.random.Generator) -> IntA
 
 
 def flat(variance: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """A variance that does not depend on the truth."""
+    """Return a variance function that is constant in the truth."""
     return lambda truth: variance
 
 
@@ -92,14 +92,14 @@ def estimates_with_intervals(
     variance: FloatArray,
     variance_at: Callable[[FloatArray], FloatArray],
 ) -> Estimates:
-    """Estimates with their score intervals."""
+    """Build estimates with score intervals."""
     low, high = score_interval(probability, variance_at, z=Z_95)
     return Estimates(probability, variance, low, high)
 
 
 def without_evidence(size: int, queries: int, reports: int) -> tuple[Estimates, Estimates]:
-    """Cells and query totals where there is one cell only, or no report."""
-    # K = 1: everyone holds ⋆, and one cell needs no report to say so. No reports: nothing known.
+    """Return estimates of cells and query totals for a single cell, or without reports."""
+    # K = 1: everyone is in ⋆, with certainty. No reports: nothing is known.
     certain = size == 1
     value = np.full(size, 1.0 if certain else 0.0)
     spread = np.full(size, 0.0 if certain else math.inf)

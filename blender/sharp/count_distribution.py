@@ -38,7 +38,7 @@ class ShareGrid:
     width: FloatArray
 
     @classmethod
-    def up_to(cls, share: float, users: int, finer: float = 1.0) -> ShareGrid:
+    def build(cls, share: float, users: int, finer: float = 1.0) -> ShareGrid:
         """Build the grid of all shares that may have led to a measured share of at most `share`.
 
         The lowest corresponds to 0.04 holders, which no count distinguishes from none. `finer`

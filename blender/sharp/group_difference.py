@@ -169,7 +169,7 @@ class _Records:
         column = np.newaxis
         self._m, self._v = m[:, column], v[:, column]
         self.p = _points(m, v, estimate, variance)
-        at = _at(variance, self.p)
+        at = _variance_at(variance, self.p)
         log_client = -((estimate[:, column] - self.p) ** 2) / (2 * at) - np.log(at) / 2
         log_client -= log_client.max(axis=1, keepdims=True)
         widths = np.zeros_like(self.p)
@@ -214,7 +214,7 @@ def _points(
     m: FloatArray, v: FloatArray, estimate: FloatArray, variance: list[FloatArray]
 ) -> FloatArray:
     """Return p around both groups' estimates and their blend; ascending, above 0."""
-    deviation = np.sqrt(_at(variance, np.clip(np.maximum(m, estimate), 1e-12, 1.0)))
+    deviation = np.sqrt(_variance_at(variance, np.clip(np.maximum(m, estimate), 1e-12, 1.0)))
     precision = np.stack([1 / deviation**2, 1 / v])
     meeting = (precision * np.stack([estimate, m])).sum(axis=0) / precision.sum(axis=0)
     centres = (
@@ -242,7 +242,7 @@ def _general_factor(
     for _ in range(8):
         f = np.exp(x @ beta)
         m, v = optin.mean * f, optin.variance * f**2
-        own = _at(variance, np.clip(m, 1e-12, 1.0)) + v
+        own = _variance_at(variance, np.clip(m, 1e-12, 1.0)) + v
         residual = estimate - m
         typical, outlier = _normal(
             residual, own, m**2 * TAUS[:, np.newaxis] ** 2, outlier_variance * m**2
@@ -313,7 +313,7 @@ def _quadratic(variance_at: Callable[[FloatArray], FloatArray], size: int) -> li
     return [at_0, at_1 - at_0 - c, c]
 
 
-def _at(variance: list[FloatArray], p: FloatArray) -> FloatArray:
+def _variance_at(variance: list[FloatArray], p: FloatArray) -> FloatArray:
     a, b, c = (x[:, np.newaxis] if p.ndim == 2 else x for x in variance)
     return np.asarray(np.maximum(a + p * (b + c * p), 1e-30))
 

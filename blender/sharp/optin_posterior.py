@@ -169,7 +169,7 @@ def estimate_optin_shares(
     largest = float(selected.noisy[:listed].max()) / selected.users
     if t.users:
         largest = max(largest, float(t.counts[:listed].max()) / t.users)
-    grid = ShareGrid.up_to(largest, users)
+    grid = ShareGrid.build(largest, users)
     likelihood, row = count_likelihood(selected.noisy, selected.users, selected.noise, grid.p)
     high = np.bincount(row[selected.noisy >= selected.threshold], minlength=len(likelihood))
     passes = pass_probability(selected.threshold, selected.users, selected.noise, grid.p)
@@ -200,7 +200,7 @@ def _from_t(t: NoisyCounts, listed: int) -> OptinPosterior:
     the likelihood of T's counts.
     """
     counts, noise = t.counts[:listed], t.noise_distribution
-    grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users)
+    grid = ShareGrid.build(float(counts.max()) / t.users, t.users)
     likelihood, row = count_likelihood(counts, t.users, noise, grid.p)
     times = np.bincount(row, minlength=len(likelihood))
     g = _average_prior(grid, likelihood, times, max(float(counts.mean()), 1.0) / t.users)
@@ -217,7 +217,7 @@ def estimate_ranked_shares(
     p is still T's alone.
     """
     counts, noise = t.to_people(t.counts[:listed]), t.noise_distribution
-    grid = ShareGrid.up_to(float(counts.max()) / t.users, t.users, finer=10.0)
+    grid = ShareGrid.build(float(counts.max()) / t.users, t.users, finer=10.0)
     likelihood, row = count_likelihood(counts, t.users, noise, grid.p)
     high = np.flatnonzero(counts >= (counts.min() if cut is None else cut))
     distance = (estimate[high, np.newaxis] - grid.p) ** 2 / (2 * variance[high, np.newaxis])

@@ -1,4 +1,4 @@
-"""What every mechanism is written in: records, cells, parameters, estimates, intervals, errors."""
+"""Types that all mechanisms use: records, cells, parameters, estimates, intervals, errors."""
 
 __all__ = [
     "answer_shape",

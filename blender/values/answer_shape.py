@@ -1,8 +1,8 @@
-"""Which cell numbers a report may hold: the one rule that devices, gateways and counters follow.
+"""Check the cell numbers of reports: the one rule that devices, gateways and workers follow.
 
-Promises: `allows` judges one report and `allowed` a column of them, alike. What passes is an answer
-that some device can give: of the width that the randomizer answers with, strictly increasing, so
-that the order carries nothing, and of cells that the head list has.
+Promises: `allows` for one report and `allows_rows` for an array of them agree. They accept exactly
+the reports that some device can send: answers of the randomizer's width, strictly increasing, so
+that the order carries no information, with cells of the head list.
 Symbols: K = cells, the last of which is ⟨⋆,⋆⟩; w = cells in an answer; m_C = answers in a report.
 """
 
@@ -24,10 +24,10 @@ __all__ = ["AnswerShape"]
 
 @dataclass(frozen=True, slots=True)
 class AnswerShape:
-    """K, w and m_C of a head list, and whether ⋆ is an answer by itself.
+    """K, w and m_C of a head list, and whether ⋆ is a separate answer (`wildcard_alone`).
 
-    Where it is (`wildcard_alone`), the first w − 1 cells fill the answer up. Any others would be
-    taken off records that this answer does not name. As cells increase, the last of them tells.
+    If it is, an answer of ⋆ is padded with the first w − 1 cells. Any others would be subtracted
+    from records that this answer does not name. As cells increase, the last but one shows that.
     """
 
     cells: int
@@ -36,8 +36,8 @@ class AnswerShape:
     wildcard_alone: bool
 
     @classmethod
-    def of(cls, randomizer: DeviceRandomizer) -> AnswerShape:
-        """What this randomizer's reports look like."""
+    def from_randomizer(cls, randomizer: DeviceRandomizer) -> AnswerShape:
+        """Return the shape of this randomizer's reports."""
         return cls(
             len(randomizer.cells),
             randomizer.cells_per_answer,
@@ -46,7 +46,7 @@ class AnswerShape:
         )
 
     def allows(self, answers: Sequence[Sequence[int]]) -> bool:
-        """Whether this is a report on the head list.
+        """Return True if this is a possible report on the head list.
 
         >>> AnswerShape(5, cells_per_answer=2, answers=1, wildcard_alone=True).allows([[1, 3]])
         True
@@ -54,7 +54,7 @@ class AnswerShape:
         return len(answers) == self.answers and all(map(self.allows_answer, answers))
 
     def allows_answer(self, answer: Sequence[int]) -> bool:
-        """Whether this may be one of a report's answers."""
+        """Return True if this may be one of a report's answers."""
         wide, last = self.cells_per_answer, self.cells - 1
         if len(answer) != wide or answer[0] < 0 or answer[-1] > last:
             return False
@@ -64,7 +64,7 @@ class AnswerShape:
         return not alone or answer[-2] == wide - 2
 
     def allows_rows(self, cells: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """The same of many: a row holds the cells of all answers of one report, side by side."""
+        """Apply `allows` to many reports: a row holds the cells of all answers of one report."""
         legal = cells[:, 0] >= 0
         if cells.max(initial=0) >= self.cells or cells.min(initial=0) < 0:
             legal &= ((cells >= 0) & (cells < self.cells)).all(axis=1)

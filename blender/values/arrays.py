@@ -1,4 +1,4 @@
-"""The types of the arrays that counts and estimates are kept in."""
+"""Types of the arrays of counts and of estimates."""
 
 from __future__ import annotations
 

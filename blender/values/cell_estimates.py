@@ -1,9 +1,8 @@
-"""An estimate: a probability, its variance and a 95 % interval, for many cells at once.
+"""Estimates of many cells: a probability, its variance and a 95 % interval each.
 
-Arrays run over the head list's cells (or queries) in their published order. p̂ is unbiased and so
-may be negative; the interval is for a probability and lies in [0, 1]. Where nothing is known (no
-participants) p̂ = 0, σ̂² = ∞ and the interval is all of [0, 1]; with one participant the sample
-variance does not exist and σ̂² = ∞ too.
+Arrays are in the published order of the head list's cells (or queries). p̂ is unbiased and so may be
+negative; the interval is for a probability and within [0, 1]. Without participants p̂ = 0, σ̂² = ∞
+and the interval is [0, 1]; with one participant the sample variance does not exist and σ̂² = ∞ too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Estimates", "GroupEstimates", "unknown_group"]
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """p̂, σ̂² and the 95 % interval [low, high], one of each per cell or query."""
+    """p̂, σ̂² and the 95 % interval [low, high] of each cell or query."""
 
     probability: FloatArray
     variance: FloatArray
@@ -34,7 +33,7 @@ class Estimates:
         sizes = {a.shape for a in arrays}
         if len(sizes) != 1:
             raise ParameterError(f"all arrays of an estimate must have one shape, got {sizes}")
-        # Written so that a NaN, of which no comparison is true, fails too.
+        # Written so that a NaN, for which every comparison is false, fails too.
         if not np.isfinite(self.probability).all():
             raise ParameterError("an estimated probability must be finite")
         if not (self.variance >= 0).all():
@@ -45,18 +44,18 @@ class Estimates:
             array.setflags(write=False)
 
     def __len__(self) -> int:
-        """How many cells or queries are estimated."""
+        """The number of cells or queries."""
         return len(self.probability)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEstimates:
-    """What one group (opt-in or clients) estimates over the head list.
+    """One group's estimates (opt-in or clients) over the head list.
 
     `participants` are users. `query_totals` sums each query's *listed* records with their
-    covariance; `query_marginals` is the paper's p̂_q, which includes ⟨q,⋆⟩, where the cells tell it.
-    `variance_at(p)` is the variance this group's cell estimates would have if p were the truth:
-    blending weighs with it so that weights do not depend on one group's own noise.
+    covariance; `query_marginals` is the paper's p̂_q, which includes ⟨q,⋆⟩, if there is such a cell.
+    `variance_at(p)` is the variance of this group's cell estimates if p were the truth: the blend
+    weighs with it, so that weights do not depend on one group's own noise.
     """
 
     participants: int
@@ -67,7 +66,7 @@ class GroupEstimates:
 
 
 def unknown_group(cells: int, queries: int) -> GroupEstimates:
-    """A group without participants."""
+    """Return the estimates of a group without participants."""
 
     def unknown(size: int) -> Estimates:
         return Estimates(np.zeros(size), np.full(size, np.inf), np.zeros(size), np.ones(size))

@@ -1,4 +1,4 @@
-"""Cells: what is counted, in the order that both groups and every device agree on.
+"""Cells: the units of counting of a head list, in the order that all parties use.
 
 A head list of M records over some queries has the cells
 
@@ -6,11 +6,11 @@ A head list of M records over some queries has the cells
     ⟨q,⋆⟩  one for each query, in order of first appearance      only if `query_wildcards`
     ⟨⋆,⋆⟩  everything else                                       always the last cell
 
-The paper's two-stage report tells ⟨q,⋆⟩ from ⟨⋆,⋆⟩; a randomizer over whole records does not,
-and its ⋆ is all that is not listed. ⋆ is `None`, never a string.
+The paper's two-stage report distinguishes ⟨q,⋆⟩ from ⟨⋆,⋆⟩; a randomizer over whole records does
+not, and its ⋆ is everything that is not listed. ⋆ is `None`, never a string.
 
-Departure: opt-in users are counted over these same cells, so that both halves of the blend
-estimate the same thing (docs/decisions/0001-one-set-of-cells.md).
+Departure: opt-in users are counted over these cells too, so that both groups estimate one quantity
+(docs/decisions/0001-one-set-of-cells.md).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cells:
     _query_number: dict[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Number the records and queries once."""
+        """Index the records and queries once."""
         number = {record: i for i, record in enumerate(self.records)}
         if len(number) != len(self.records):
             raise ParameterError("a head list must not list a record twice")
@@ -78,7 +78,7 @@ class Cells:
         return len(self.query_numbers)
 
     def number(self, record: Record | None) -> int:
-        """The cell that `record` falls into; `None` (no record) falls into ⟨⋆,⋆⟩."""
+        """Return the number of the cell of `record`; `None` (no record) is in ⟨⋆,⋆⟩."""
         if record is None:
             return len(self) - 1
         listed = self._number.get(record)
@@ -89,7 +89,7 @@ class Cells:
         return len(self) - 1
 
     def cell(self, number: int) -> Cell:
-        """What cell `number` counts."""
+        """Return the cell with this number."""
         if not 0 <= number < len(self):
             raise HeadListMismatch(f"cell must lie in 0..{len(self) - 1}, got {number}")
         if number < len(self.records):
@@ -110,15 +110,15 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class RandomizerSpec:
-    """Which randomizer the devices use, and the numbers from which each device derives its channel.
+    """The devices' randomizer, and the numbers from which each device derives its channel.
 
     ε and δ are per device and head list, all `answers` (m_C) together; neighbouring: replace-one.
-    No probability travels: a device computes its own.
+    It contains no probability: a device computes its own.
 
-    Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share, 64·λ = listed_64ths,
-    the share of people who hold something listed, as far as published counts tell, ω =
-    cells_per_answer, which follows from all of this and is stated to be checked (`None`: not
-    computed yet).
+    Symbols: ε = epsilon, δ = delta, m_C = answers, f_C = query_budget_share; 64·λ = listed_64ths,
+    where λ is the share of people who hold a listed record, by published counts; ω =
+    cells_per_answer, which follows from the others and is stated as a check (`None`: not computed
+    yet).
     """
 
     name: str
@@ -131,7 +131,7 @@ class RandomizerSpec:
     cells_per_answer: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no randomizer can satisfy: a device checks what it was sent."""
+        """Refuse numbers that no randomizer can satisfy: a device checks what a server sends."""
         require(
             math.isfinite(self.epsilon) and self.epsilon > 0,
             f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",
@@ -141,12 +141,12 @@ class RandomizerSpec:
             value = getattr(self, name)
             require(
                 isinstance(value, int) and value >= 1,
-                f"{name} must be a whole number of at least 1, got {name}={value!r}",
+                f"{name} must be an integer of at least 1, got {name}={value!r}",
             )
         require_signal(self.epsilon, self.answers, "answers")
         require(
             isinstance(self.listed_64ths, int) and 1 <= self.listed_64ths <= 63,
-            f"listed_64ths must be a whole number from 1 to 63, got {self.listed_64ths!r}",
+            f"listed_64ths must be an integer from 1 to 63, got {self.listed_64ths!r}",
         )
         require(
             0 < self.query_budget_share < 1,
@@ -156,11 +156,11 @@ class RandomizerSpec:
         width = self.cells_per_answer
         require(
             width is None or (isinstance(width, int) and width >= 1),
-            f"cells_per_answer must be a whole number of at least 1, got {width!r}",
+            f"cells_per_answer must be an integer of at least 1, got {width!r}",
         )
 
     def check_width(self, computed: int) -> None:
-        """Refuse a list that states another ω than follows from it: its reports would not fit."""
+        """Refuse a list whose stated ω is not the one that follows: its reports would not fit."""
         require(
             self.cells_per_answer in (None, computed),
             f"cells_per_answer must be {computed}, which follows from the head list, "
@@ -170,10 +170,10 @@ class RandomizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class HeadList:
-    """What the opt-in group's selection released, and how devices are to report against it.
+    """The released selection of the opt-in group, and how devices report on it.
 
-    `records` is the whole selected list in published order; the first `listed` of them (M at
-    most) have cells of their own. `noisy_counts`, where the selector keeps them, is parallel.
+    `records` is the whole selected list in published order; the first `listed` of them (at most M)
+    have a cell each. `noisy_counts`, if the selector releases them, is parallel.
     """
 
     records: tuple[Record, ...]

@@ -1,14 +1,14 @@
-"""What can go wrong when calling the algorithms, as one small tree.
+"""The exceptions that the algorithms raise, as one small tree.
 
 ::
 
     BlenderError
     ├─ ParameterError (also ValueError)   a number outside its range; raised when built
     ├─ HeadListMismatch                   counts or reports do not fit the head list
-    ├─ NotFinite                          a computed number is no number; says of which record
+    ├─ NotFinite                          a computed number is not finite; names the record's number
     └─ (streams adds its own children)    StoreUnavailable, SettingsError, …
 
-A message says what must hold and what was found. It never contains a query, a URL or a user id.
+A message states what must hold and what was found. It never contains a query, a URL or a user id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class BlenderError(Exception):
 
 
 class ParameterError(BlenderError, ValueError):
-    """A number lies outside the range for which the guarantee was proved."""
+    """A number is outside the range for which the guarantee was proved."""
 
 
 class HeadListMismatch(BlenderError):
@@ -29,7 +29,7 @@ class HeadListMismatch(BlenderError):
 
 
 class NotFinite(BlenderError):
-    """A computed number must be finite and is not; `record` is the record's number, from 0."""
+    """A computed number is not finite; `record` is the record's number, from 0."""
 
     def __init__(self, quantity: str, record: int) -> None:
         super().__init__(f"{quantity} must be finite, got one that is not, of record {record}")

@@ -1,8 +1,8 @@
-"""The roles whose mechanisms can be exchanged, as the paper intends: one small interface each.
+"""Interfaces of the exchangeable mechanisms: head list selector, opt-in counts, randomizers.
 
-Privacy does not depend on which mechanism fills a role, if it is (ε,δ)-DP in its trust model. A
-better mechanism is one new file, and for a randomizer a line in `blender.registry`; a profile then
-names it.
+Any mechanism that is (ε,δ)-DP in its trust model may fill a role, as the paper intends. A better
+mechanism is one new file, and for a randomizer a line in `blender.registry`; a profile then names
+it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["DeviceRandomizer", "HeadListSelector", "LocalRandomizer", "OptinCoun
 
 @dataclass(frozen=True, slots=True)
 class OptinCounts:
-    """One epoch's opt-in data, already limited to m_O records a user: raw, never published.
+    """One epoch's raw opt-in counts, limited to m_O records per user; never published.
 
     For record i, `selection[i]` users of S and `estimation[i]` users of T hold it. Each user of T
-    is counted with one record, or with none. The records are distinct; millions come packed, as a
+    counts with one record, or with none. The records are distinct; millions of them are packed in a
     `RecordTable`.
     """
 
@@ -47,10 +47,10 @@ class OptinCounts:
     table: RecordTable = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Counts are parallel to the records and never negative.
+        """Check that counts are parallel to the records and not negative.
 
-        S's counts are not compared with its users: users are counted by slot 0, and a person whose
-        first record was refused still sends others.
+        S's counts may exceed its users: users are counted by slot 0, and a person whose first
+        record was refused still sends others.
         """
         if not len(self.records) == len(self.selection) == len(self.estimation):
             raise ParameterError(
@@ -71,7 +71,7 @@ class OptinCounts:
         object.__setattr__(self, "table", table)
 
     def estimation_by_cell(self, cells: Cells) -> IntArray:
-        """T's users by cell. Those without a record are in ⟨⋆,⋆⟩, so all of T is counted once."""
+        """Count T's users by cell. Those without a record are in ⟨⋆,⋆⟩, so everyone counts once."""
         import numpy as np  # noqa: PLC0415
 
         tally = np.zeros(len(cells), dtype=np.int64)
@@ -89,11 +89,11 @@ class OptinCounts:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records passed the noisy threshold.
+    """The records that passed the noisy threshold.
 
-    `kept` holds indices into the records that were offered. `noisy_counts` is parallel to it when
-    the selector releases the counts it thresholded, and `None` when it throws them away. New
-    records show from `threshold` on, those one below it with probability `luck`.
+    `kept` holds indices into the offered records. `noisy_counts` is parallel to it if the selector
+    releases its noisy counts, and `None` if it discards them. New records are kept from `threshold`
+    on, those one below it with `below_threshold_probability`.
     """
 
     kept: IntArray
@@ -103,7 +103,7 @@ class Selection:
 
 
 class HeadListSelector(Protocol):
-    """Decides which records may be published. (ε,δ)-DP for S, replace-one."""
+    """Selects the records to publish. (ε,δ)-DP for S, replace-one."""
 
     name: str
 
@@ -116,27 +116,26 @@ class HeadListSelector(Protocol):
         *,
         keep_known: bool = False,
     ) -> Selection:
-        """Consider present records only (count ≥ 1); `known` marks those published before.
+        """Select among records with count ≥ 1 and among `known` ones, which were published before.
 
         `keep_known` keeps these at any noisy count; otherwise the selector drops low ones.
 
-        A record of count 0 is listed because T or the last head list has it. A selector that drew
-        noise for T's records would leak them; only `known` ones may be considered when absent.
+        A record of count 0 is in the input because T or the last head list has it. A selector that
+        drew noise for T's records would leak them, so of these it may consider `known` ones only.
         """
         ...
 
 
 class DeviceRandomizer(Protocol):
-    """What a device does to its record, in whole numbers and without NumPy.
+    """A randomizer's device side, in integer arithmetic and without NumPy.
 
     Built from `(cells, spec)`; ε-DP (or (ε,δ)-DP) for the device, replace-one, all m_C answers of
     one report together. An *answer* is `cells_per_answer` strictly increasing cell numbers; a
-    *report* is m_C of them, made by `blender.paper.local.local_alg`, each from its own random
-    numbers. `query_wildcards` says whether its cells tell ⟨q,⋆⟩ from ⟨⋆,⋆⟩, `wildcard_alone`
-    whether ⋆ is an answer by itself: the other cells are then the first ones, and only fill it up.
-    Servers refuse what such a randomizer cannot say. Without ⟨q,⋆⟩ what is said of a cell depends
-    on its own p and on ⋆'s: `expected_shares` and `denoise` then take any of the cells, with ⋆
-    behind them.
+    *report* is m_C answers that `blender.paper.local.local_alg` makes from separate random numbers.
+    `query_wildcards`: the cells distinguish ⟨q,⋆⟩ from ⟨⋆,⋆⟩. `wildcard_alone`: ⋆ is a separate
+    answer, padded with the first cells; servers refuse other answers with ⋆. Without ⟨q,⋆⟩ the
+    answers about a cell depend on its own p and on that of ⋆: `expected_shares` and `denoise` then
+    accept any subset of the cells, followed by ⋆.
     """
 
     name: str
@@ -151,25 +150,25 @@ class DeviceRandomizer(Protocol):
         ...
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        """Return P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
         ...
 
 
 class LocalRandomizer(DeviceRandomizer, Protocol):
-    """What a device does to its record, and how the server undoes it on average."""
+    """A randomizer with the server's side: unbiased estimates, and simulation."""
 
     def answer_batch(self, cells: IntArray, rng: np.random.Generator) -> IntArray:
-        """For simulation only: the same channel for many devices, shape (n, cells_per_answer)."""
+        """Simulate the channel for many devices, shape (n, cells_per_answer); not for real use."""
         ...
 
     def expected_shares(self, p: FloatArray) -> FloatArray:
-        """For each cell P(it is in an answer), if p is the truth over the cells (last axis)."""
+        """Return P(cell in an answer) for each cell, if p is the truth (last axis: cells)."""
         ...
 
     def denoise(self, shares: FloatArray) -> FloatArray:
-        """p̂ from observed shares: the inverse of `expected_shares`."""
+        """Return p̂ from observed shares: the inverse of `expected_shares`."""
         ...
 
     def estimate(self, counts: IntArray, reports: int) -> GroupEstimates:
-        """Denoise: `counts[c]` answers held cell c; `reports` devices sent m_C answers each."""
+        """Estimate from the `counts[c]` answers with cell c, m_C from each of `reports` devices."""
         ...

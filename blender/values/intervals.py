@@ -1,10 +1,10 @@
-"""95 % intervals for both groups, made for small counts too.
+"""Compute 95 % intervals for both groups, valid for small counts too.
 
-Promises: post-processing only. The opt-in interval inverts the exact distribution of a noisy
-count and covers at least 95 % for every p (on a fixed head list). The client interval solves for
-every p whose own standard error explains the distance, which is Wilson's interval carried through
-the denoising; a normal interval with a plug-in variance fails at small counts. Where a variance at
-each p is known (`score_interval`), the interval is that of all p which explain the estimate.
+Promises: post-processing only. The opt-in interval inverts the exact distribution of a noisy count
+and covers at least 95 % for every p (on a fixed head list). The client interval contains every p
+within z of its own standard errors of p̂: Wilson's interval, carried through the denoising; a normal
+interval with a plug-in variance fails at small counts. `score_interval` does so for any variance
+that is known as a function of p.
 Assumes: SciPy is installed where the opt-in interval is computed (servers; imported when needed).
 Symbols: n = users, r = observed share, b = noise scale, z = 97.5 % point of the normal.
 """
@@ -30,18 +30,18 @@ __all__ = [
 #: Φ(Z_95) = 0.975.
 Z_95 = 1.959963984540054
 
-#: Noise beyond the point where its tail falls under this is left out of the exact sums. It bounds
-#: the error in a coverage of 95 %, so smaller would cost time and change no published digit.
+#: The exact sums omit a tail of the noise of this probability. It bounds the error in a coverage of
+#: 95 %, so a smaller one would cost time and change no published digit.
 _TAIL = 1e-9
 
-#: How exactly an end is found, in people: far below every digit that is published.
+#: Tolerance of an interval's end, in people: far below every digit that is published.
 _ROOT = 1e-8
 
 
 def wilson_interval(
     share: FloatArray, n: float, *, pull: FloatArray, total: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """All r with (r̂ − r)² ≤ (z²/n)·v(r), for a share r̂ that is corrected by its query's total.
+    """Return all r with (r̂ − r)² ≤ (z²/n)·v(r), for a share r̂ corrected by its query's total.
 
     Denoising estimates p from r̂ + C·r̂_q (C = `pull`, r̂_q = `total`), where r̂ is part of r̂_q, so
 
@@ -64,12 +64,12 @@ def score_interval(
     *,
     z: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """The lowest and highest p in [0, 1] that are not further than z deviations from p̂:
+    """Return the lowest and highest p in [0, 1] that are within z deviations of p̂:
 
         { p in [0, 1] : (p̂ − p)² ≤ z²·Var(p̂ at p) }.
 
-    A Wald interval p̂ ± z·σ̂ takes the variance at the estimate; when p̂ happens to be low, so is σ̂,
-    and the interval misses. Here Var must be quadratic in p, as that of a sum of indicators is.
+    A Wald interval p̂ ± z·σ̂ uses the variance at the estimate; if p̂ happens to be low, so is σ̂, and
+    the interval misses p. Var must be quadratic in p, as that of a sum of indicators is.
 
     >>> low, high = score_interval(np.array([0.0]), lambda p: p * (1 - p) / 100, z=2.0)
     >>> round(float(low[0]), 4), round(float(high[0]), 4)
@@ -92,7 +92,7 @@ def score_interval(
 
 
 def sum_of_laplace(terms: int, *, scale: float) -> FloatArray:
-    """P(X₁ + … + X_terms = x) for x = −h … h, discrete Laplace X, h where the tail is negligible.
+    """Return P(X₁ + … + X_terms = x) for x = −h … h, discrete Laplace X, beyond h negligible.
 
     >>> pmf = sum_of_laplace(3, scale=0.5)
     >>> round(float(pmf.sum()), 9), len(pmf) % 2
@@ -112,7 +112,7 @@ def sum_of_laplace(terms: int, *, scale: float) -> FloatArray:
 
 
 def sum_of_gaussians(terms: int, *, scale: float) -> FloatArray:
-    """The same for discrete Gaussian X.
+    """Return P(X₁ + … + X_terms = x) for x = −h … h, discrete Gaussian X, beyond h negligible.
 
     >>> pmf = sum_of_gaussians(3, scale=2.0)
     >>> round(float(pmf.sum()), 9), len(pmf) % 2
@@ -120,7 +120,7 @@ def sum_of_gaussians(terms: int, *, scale: float) -> FloatArray:
     """
     if terms == 0:
         return np.ones(1)
-    # 12 deviations of the sum: beyond it lies less than 1e-30.
+    # 12 deviations of the sum: the probability beyond is below 1e-30.
     half = math.ceil(12 * scale * math.sqrt(terms)) + 1
     x = np.arange(-half, half + 1)
     one = np.exp(-(x**2) / (2 * scale**2))
@@ -138,12 +138,12 @@ def noisy_count_interval(
     gaussian: bool = False,
     grid: int = 1,
 ) -> tuple[FloatArray, FloatArray]:
-    """For Y = G·Binomial(users, p) + X: all p for which neither tail at the seen y is < 2.5 %.
+    """For Y = G·Binomial(users, p) + X, return all p with both tails at the observed y ≥ 2.5 %.
 
     `noisy` and `scale` are in units of 1/G people (G = `grid`). Y grows with p, so each end is
     where one tail is 2.5 %. The ends are computed at some counts (`_knots`) and interpolated
-    between them, to 1/100 of a person or of the count's deviation: cells that show about the same
-    count share their work.
+    between them, to 1/100 of a person or of the count's deviation, so that cells with similar
+    counts share the work.
     """
     if users == 0:
         return np.zeros(len(noisy)), np.ones(len(noisy))
@@ -159,7 +159,7 @@ def noisy_count_interval(
 
 
 def _knots(counts: IntArray, users: int, grid: int) -> IntArray:
-    """Counts that enclose these: 1/8 of a person apart, or 1/8 of a count's own deviation."""
+    """Return counts that enclose these: 1/8 of a person apart, or 1/8 of a count's deviation."""
     people = np.minimum(counts / grid, users - counts / grid)
     deviation = 2 ** np.floor(np.log2(np.maximum(people, 1.0)) / 2)
     step = np.maximum(grid * deviation.astype(np.int64) // 8, 1)
@@ -168,7 +168,7 @@ def _knots(counts: IntArray, users: int, grid: int) -> IntArray:
 
 
 def _end(counts: IntArray, users: int, pmf: FloatArray, grid: int, *, upper: bool) -> FloatArray:
-    """The p at which P(Y ≤ y) (upper end) or P(Y ≥ y) (lower end) is 2.5 %."""
+    """Return the p at which P(Y ≤ y) (upper end) or P(Y ≥ y) (lower end) is 2.5 %."""
     # Imported here: a device has numpy alone, and only servers compute this interval.
     from scipy.optimize.elementwise import find_root  # noqa: PLC0415
     from scipy.special import bdtr, bdtrc  # noqa: PLC0415
@@ -180,11 +180,11 @@ def _end(counts: IntArray, users: int, pmf: FloatArray, grid: int, *, upper: boo
         k, at = holders[row], p[:, np.newaxis]
         if upper:  # P(Binomial ≤ k)
             inside = bdtr(np.clip(k, 0, users), users, at)
-            chance = np.where(k < 0, 0.0, np.where(k >= users, 1.0, inside))
+            tail = np.where(k < 0, 0.0, np.where(k >= users, 1.0, inside))
         else:  # P(Binomial ≥ k)
             inside = bdtrc(np.clip(k - 1, 0, users), users, at)
-            chance = np.where(k <= 0, 1.0, np.where(k > users, 0.0, inside))
-        return np.asarray((chance * weight[row]).sum(axis=1) - 0.025)
+            tail = np.where(k <= 0, 1.0, np.where(k > users, 0.0, inside))
+        return np.asarray((tail * weight[row]).sum(axis=1) - 0.025)
 
     # Twelve deviations around the estimate enclose the end, unless that is 0 or 1.
     x = np.arange(len(pmf)) - len(pmf) // 2
@@ -201,9 +201,9 @@ def _end(counts: IntArray, users: int, pmf: FloatArray, grid: int, *, upper: boo
 def _holders(
     counts: IntArray, pmf: FloatArray, grid: int, *, upper: bool
 ) -> tuple[IntArray, FloatArray]:
-    """For each y the numbers of holders k that decide, and how likely the noise makes each decide.
+    """Return for each y the critical numbers of holders k, and their probabilities by the noise.
 
-    Y ≥ y where the holders are at least k = ⌈(y − X)/G⌉, Y ≤ y where they are at most ⌊(y − X)/G⌋:
+    Y ≥ y if the holders are at least k = ⌈(y − X)/G⌉, Y ≤ y if they are at most ⌊(y − X)/G⌋:
 
         P(Y ≥ y) = Σ_k P(⌈(y−X)/G⌉ = k)·P(Binomial ≥ k)
     """

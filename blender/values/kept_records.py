@@ -1,9 +1,9 @@
-"""The rule by which every selector keeps a record: noise first, then a threshold.
+"""Select records by noise and a threshold: the rule that all selectors share.
 
-    new record      looked at only if someone has it;      kept if N + X ≥ θ
+    new record      considered only if someone has it;     kept if N + X ≥ θ
     known record    noised even if no one has it;          kept if N + X ≥ drop, or at any count
 
-Which noise, which θ and what that promises is each selector's to prove.
+Each selector chooses noise and θ, and proves its guarantee.
 
 Symbols: N = count, X = noise, θ = threshold, drop = least noisy count of a known record that stays.
 """
@@ -30,15 +30,15 @@ def keep_records(
     drop: int | None,
     coins: Callable[[int], NDArray[np.bool_]] | None = None,
 ) -> Selection:
-    """Noise what may be looked at, by `draw`, and keep what passes; `drop` None: all that is known.
+    """Add noise by `draw` and keep the records that pass; `drop=None` keeps all known ones.
 
-    `coins` are thrown for the new records one below θ, as many as there are: heads are kept, too.
+    `coins(n)` tosses a coin for each of the n new records at θ − 1: heads keeps the record too.
     """
-    looked_at = np.flatnonzero(known | (counts > 0))
-    noisy, is_known = draw(counts[looked_at]), known[looked_at]
+    considered = np.flatnonzero(known | (counts > 0))
+    noisy, is_known = draw(counts[considered]), known[considered]
     stays = noisy >= threshold
     stays[is_known] = True if drop is None else noisy[is_known] >= drop
     if coins is not None:
         one_below = np.flatnonzero(~is_known & (noisy == threshold - 1))
         stays[one_below] = coins(len(one_below))
-    return Selection(looked_at[stays], noisy[stays], threshold)
+    return Selection(considered[stays], noisy[stays], threshold)

@@ -1,4 +1,4 @@
-"""The numbers that fix one epoch's privacy and shape, checked when built and frozen after.
+"""The parameters of one epoch's privacy and shape, checked at construction and frozen.
 
 Neighbouring data sets, wherever this project states an ε: two data sets that **differ in the
 values of one user's records** (replace-one). That a person takes part is not hidden.
@@ -21,12 +21,13 @@ from blendstream.blender.values.rational import SMALLEST_EXPONENT
 
 __all__ = ["PERIOD_EPOCHS", "SELECTION_SHARES", "PrivacyParameters", "require_signal"]
 
-#: f_O that suits each profile. `sharp` keeps S's counts, so T need not estimate alone; it estimates
-#: ⟨⋆,⋆⟩, which S does not, and stands in where S's counts cannot (several records a user).
+#: Default f_O of each profile. `sharp` keeps S's counts, so T need not estimate alone; T estimates
+#: ⟨⋆,⋆⟩, which S does not, and replaces S's counts where they are another quantity (several records
+#: per user).
 SELECTION_SHARES: Final[Mapping[str, float]] = {"paper": 0.95, "sharp": 0.9}
 
-#: T that suits each profile: epochs that share one budget (docs/decisions/0030). With daily epochs
-#: a month. 0: the paper knows of one epoch only.
+#: Default T of each profile: epochs that share one budget (docs/decisions/0030); with daily epochs
+#: a month. 0: the paper considers a single epoch.
 PERIOD_EPOCHS: Final[Mapping[str, int]] = {"paper": 0, "sharp": 30}
 
 
@@ -34,8 +35,7 @@ PERIOD_EPOCHS: Final[Mapping[str, int]] = {"paper": 0, "sharp": 30}
 class PrivacyParameters:
     """Privacy and shape of one epoch; the defaults are the paper's "AOL" setting.
 
-    What a single mechanism needs beyond these ranges (a theorem's conditions) that mechanism
-    checks itself, and names the theorem.
+    A mechanism checks its own further conditions (those of a theorem), and names the theorem.
     """
 
     epsilon: float = 4.0
@@ -48,7 +48,7 @@ class PrivacyParameters:
     max_cells_per_answer: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what no mechanism here can satisfy."""
+        """Refuse numbers that no mechanism here can satisfy."""
         require(
             math.isfinite(self.epsilon) and self.epsilon > 0,
             f"epsilon must be finite and above 0, got epsilon={self.epsilon!r}",
@@ -58,12 +58,12 @@ class PrivacyParameters:
             value = getattr(self, name)
             require(
                 isinstance(value, int) and value >= 1,
-                f"{name} must be a whole number of at least 1, got {name}={value!r}",
+                f"{name} must be an integer of at least 1, got {name}={value!r}",
             )
         require_signal(self.epsilon, self.records_per_client, "records_per_client")
         require(
             isinstance(self.head_list_cells, int) and self.head_list_cells >= 0,
-            f"head_list_cells must be a whole number of at least 0, got {self.head_list_cells!r}",
+            f"head_list_cells must be an integer of at least 0, got {self.head_list_cells!r}",
         )
         require(
             0 < self.selection_share <= 1,
@@ -77,9 +77,9 @@ class PrivacyParameters:
 
 
 def require_signal(epsilon: float, answers: int, name: str) -> None:
-    """Refuse an ε/m_C for which e^(ε/m_C) is 1 in a device's whole numbers."""
+    """Refuse an ε/m_C for which e^(ε/m_C), rounded down by a device, is 1."""
     require(
         Fraction(epsilon) / answers >= SMALLEST_EXPONENT,
-        f"epsilon/{name} must be at least 2^-32, or e to that power is 1 in whole numbers and "
+        f"epsilon/{name} must be at least 2^-32, or e to that power rounds down to 1 and "
         f"answers carry no signal, got epsilon={epsilon!r}, {name}={answers}",
     )

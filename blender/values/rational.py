@@ -1,9 +1,9 @@
-"""Powers of e by whole numbers alone: rounded down for a device, between two bounds for a sampler.
+"""Compute powers of e by integer arithmetic: rounded down for devices, with bounds for samplers.
 
 Promises: `exp_rounded_down(x)` ≤ e^x for every x ≥ 0, by integer arithmetic only, so every device
-and every server computes the same number on any processor and mathematics library. A
-smaller e^ε means a smaller ε: rounding down errs towards privacy. `exp_minus_bounds(x)` encloses
-e^(−x), to as many bits as are asked for.
+and every server computes one number on any processor and mathematics library. A smaller e^ε means a
+smaller ε: rounding down errs towards privacy. `exp_minus_bounds(x)` encloses e^(−x) to the given
+number of bits.
 Assumes: exponents are exact fractions. `Fraction(0.1)` is the exact value of the float.
 """
 
@@ -20,13 +20,13 @@ __all__ = ["EXP_DENOMINATOR_BITS", "SMALLEST_EXPONENT", "exp_minus_bounds", "exp
 #: more would only lengthen the numbers that a device draws.
 EXP_DENOMINATOR_BITS = 32
 
-#: From here on e^x ≥ 1 + x is above 1 when rounded down too. Below, it is 1: all answers would be
-#: equally likely, a report would say nothing and nothing could be estimated from it.
+#: From this x on, e^x ≥ 1 + x rounds down to more than 1. For smaller x it rounds to 1: all answers
+#: would be equally likely, and a report would carry no information.
 SMALLEST_EXPONENT = Fraction(1, 2**EXP_DENOMINATOR_BITS)
 
 
 def exp_rounded_down(exponent: Fraction, *, bits: int = EXP_DENOMINATOR_BITS) -> Fraction:
-    """The largest provable n/2^bits with n/2^bits ≤ e^exponent.
+    """Return the largest provable n/2^bits with n/2^bits ≤ e^exponent.
 
     >>> exp_rounded_down(Fraction(0))
     Fraction(1, 1)
@@ -50,7 +50,7 @@ def exp_rounded_down(exponent: Fraction, *, bits: int = EXP_DENOMINATOR_BITS) ->
 
 
 def exp_minus_bounds(exponent: Fraction, *, bits: int) -> tuple[int, int]:
-    """Whole numbers with low ≤ 2^bits · e^(−exponent) ≤ high, at most 2 apart.
+    """Return integers with low ≤ 2^bits · e^(−exponent) ≤ high, at most 2 apart.
 
     >>> exp_minus_bounds(Fraction(1), bits=10)  # 2^10/e = 376.7…
     (376, 377)
@@ -66,8 +66,8 @@ def exp_minus_bounds(exponent: Fraction, *, bits: int) -> tuple[int, int]:
     y = one * exponent.numerator // (exponent.denominator << k)
     # Σ (−y)ⁱ/i!, its terms rounded down. y is less than a unit too small, which moves e^(−y) by
     # less than a unit. A term's error is at most its predecessor's divided by i, and 1 more: never
-    # above 2 units. The sum stops at a term that is rounded to 0, so it was below 2, and what an
-    # alternating sum of falling terms leaves out is below the first of it. Together: 2i + 3.
+    # above 2 units. The sum stops at a term that is rounded to 0, so it was below 2, and the rest
+    # of an alternating sum of falling terms is below its first term. Together: 2i + 3.
     term, total, i = one, 0, 0
     while term:
         total += -term if i % 2 else term

@@ -1,7 +1,7 @@
-"""A record ⟨q,u⟩: what one person searched for and which result they clicked.
+"""A record ⟨q,u⟩: a query and the URL that a person clicked for it.
 
-Promises: devices and servers that call `normalise` with the same text get the same record, so
-both groups count the same thing; the version of the rule travels with every head list.
+Promises: devices and servers that call `normalise` with one text get one record, so both groups
+count alike; every head list states the version of the rule.
 Assumes: text arrives as Python strings. ⋆ is not text but `None` (see `blender.values.cells`), so a
 person who types a star searches for a star and nothing else.
 """
@@ -31,7 +31,7 @@ NORMALISATION_VERSION = 2
 MAX_QUERY_BYTES = 256
 MAX_URL_BYTES = 1024
 
-#: UTF-8 bytes before anything else is done with the text. Normalising makes a character at most
+#: UTF-8 bytes of the raw text. Normalising makes a character at most
 #: three times shorter, so that a smaller factor would refuse queries that fit; the fourth part is
 #: for white space. NFC's time grows with the square of a run of combining marks: 1 KiB of them
 #: takes 0.3 ms, 64 KiB more than a second.
@@ -43,8 +43,8 @@ MAX_RAW_URL_BYTES = _RAW_FACTOR * MAX_URL_BYTES
 class Record(NamedTuple):
     """A query and the URL clicked for it, both normalised.
 
-    Text from outside becomes a record by `normalise`, which checks it. Building one directly
-    checks nothing, for text that was checked already: millions are made in an epoch.
+    `normalise` checks outside text and makes a record of it. The constructor checks nothing: it is
+    for text that was checked before, millions of times per epoch.
 
     >>> Record("weather", "https://weather.example/") < Record("weather", "https://x.example/")
     True
@@ -55,9 +55,9 @@ class Record(NamedTuple):
 
 
 def normalise(query: str, url: str) -> Record:
-    """The record of this text, or `ParameterError` if the text is not valid.
+    """Return the record of this text; raise `ParameterError` if the text is not valid.
 
-    Raw text over its limit is refused before anything is done with it. Query: NFC, casefolded,
+    Raw text over its limit is refused before any processing. Query: NFC, casefolded,
     NFC again (casefolding can leave text uncomposed), runs of white space made one space, ends
     trimmed. URL: ends trimmed, nothing else, because servers distinguish case and order in paths
     and parameters.
@@ -87,7 +87,7 @@ def _check(what: str, text: str, limit: int) -> None:
 
 
 def _check_size(what: str, text: str, limit: int, when: str = "") -> None:
-    # The messages give lengths, never text: they end up in answers and logs.
+    # The messages contain lengths, never text: they appear in responses and logs.
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

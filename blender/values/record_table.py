@@ -1,8 +1,8 @@
-"""The records that opt-in users hold, as far as a head list needs to know them.
+"""A table of the records that opt-in users hold, as a head list needs it.
 
-There may be tens of millions, of which some hundred are published: a table is asked where given
-records are, and makes an object of a record only when it is asked for that one. `streams` packs its
-records (`streams.tables.record_rows`); `ListedRecords` is the same for a plain list.
+It may hold tens of millions of records, of which some hundred are published: so it looks up given
+records, and creates the object of a record only on request. `streams` has one of packed records
+(`streams.tables.record_rows`); `ListedRecords` wraps a plain list.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class RecordTable(Protocol):
     def __getitem__(self, number: int, /) -> Record: ...
 
     def places(self, records: Sequence[Record]) -> IntArray:
-        """The number of each of these records; −1 where the table does not have it."""
+        """Return the number of each of these records; −1 if the table lacks it."""
         ...
 
     def sums_by_query(self, queries: Sequence[str], counts: IntArray) -> IntArray:
-        """For each of these queries the sum of `counts`, one for each record, over its records."""
+        """Sum `counts`, which is parallel to the records, over the records of each query."""
         ...
 
 
@@ -53,14 +53,14 @@ class ListedRecords:
         return self._records[number]
 
     def places(self, records: Sequence[Record]) -> IntArray:
-        """The number of each of these records; −1 where the list does not have it."""
+        """Return the number of each of these records; −1 if the list lacks it."""
         if self._number is None and records:
             self._number = {record: i for i, record in enumerate(self._records)}
         number = self._number or {}
         return np.array([number.get(record, -1) for record in records], dtype=np.int64)
 
     def sums_by_query(self, queries: Sequence[str], counts: IntArray) -> IntArray:
-        """For each of these queries the sum of `counts`, one for each record, over its records."""
+        """Sum `counts`, which is parallel to the records, over the records of each query."""
         number = {query: i for i, query in enumerate(queries)}
         elsewhere = len(queries)
         of_record = [number.get(record.query, elsewhere) for record in self._records]

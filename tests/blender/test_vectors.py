@@ -35,7 +35,7 @@ FORMULAS = json.loads((VECTORS / "formulas.json").read_text())
 
 def test_client_estimates_and_variances():
     cells = Cells((Record("a", "x"), Record("a", "y"), Record("b", "z")), query_wildcards=True)
-    channel = TwoStageChannel.of(cells, CLIENT["truth"], np.array(CLIENT["url_truth"]))
+    channel = TwoStageChannel.from_cells(cells, CLIENT["truth"], np.array(CLIENT["url_truth"]))
 
     found = estimate_client_probabilities(
         np.array(CLIENT["counts"]), reports=CLIENT["reports"], channel=channel

@@ -147,13 +147,13 @@ def advance(
         f"between_groups must be finite and at least 0, got {tau!r}",
     )
     if known:
-        state = _update(state, optin.at(slice(0, known)), clients.at(slice(0, known)), tau)
+        state = _update(state, optin.select(slice(0, known)), clients.select(slice(0, known)), tau)
     if size == known:
         return state
     weights, habit = state.reference.weights, state.reference.modes.columns[2]
     habits = float(weights @ habit), float(weights @ habit**2)
     mean, covariance = _first_sight(
-        optin.at(slice(known, size)), clients.at(slice(known, size)), tau, habits
+        optin.select(slice(known, size)), clients.select(slice(known, size)), tau, habits
     )
     return replace(
         state,
@@ -256,7 +256,7 @@ def _update(
     at_o, at_c = spread / np.maximum(optin.users, 1), spread / np.maximum(clients.users, 1)
     reference = state.reference.select(state.mean, state.covariance, optin.users, optin.seen)
     rows = reference.rows
-    seen = optin.at(rows), clients.at(rows), (at_o[rows], at_c[rows])
+    seen = optin.select(rows), clients.select(rows), (at_o[rows], at_c[rows])
     common = reference.common_change(*seen)
     reference = reference.advance(*seen, level[rows], common, tau)
     modes = reference.modes

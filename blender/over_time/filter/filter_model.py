@@ -86,7 +86,7 @@ class Observation:
         """Mask of the records that were observed."""
         return np.asarray(np.isfinite(self.share))
 
-    def at(self, rows: slice | NDArray[np.int64]) -> Observation:
+    def select(self, rows: slice | NDArray[np.int64]) -> Observation:
         """Return the observation of some of the records."""
         return Observation(self.share[rows], self.users[rows], self.noise[rows])
 

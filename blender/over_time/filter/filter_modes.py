@@ -1,12 +1,12 @@
 """The filter's modes: a grid of how records change, and of which people stay.
 
-Nobody tells the filter how quickly records change, or how many people take part again. A *mode* is
-one combination of retention, drift κ and jump rate π, common to all records.
+How quickly records change, and how many people take part again, is unknown. A *mode* is one
+combination of retention, drift κ and jump rate π, common to all records.
 
-    retention            (h, ℓ, a)     a share h of one epoch's opt-in users takes part in the next
-      with fixed records (h, h, 0)     who stays keeps the record and misses a share ℓ = h of
-      changes with new records   (h, 0, 0)     who stays changes as others do by habit           (0,
-      0, a)     everybody stays, and holds a favourite in a share a of the
+    retention            (h, ℓ, a)     a share h of an epoch's opt-in users takes part in the next
+      with fixed records (h, h, 0)     who stays keeps the record and misses a share ℓ = h of change
+      with new records   (h, 0, 0)     who stays changes as others do
+      by habit           (0, 0, a)     everybody stays, and holds a favourite in a share a of the
                                        epochs, a new record otherwise; this correlation never decays
 
 Symbols: h, ℓ, a as above; κ = relative drift per epoch; π = probability that a record jumps.

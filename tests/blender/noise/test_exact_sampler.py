@@ -118,7 +118,7 @@ def test_a_sampler_that_rounds_what_64_bits_leave_open_is_caught(
     floors = table.floors.tolist()
     monkeypatch.setattr(
         blendstream.blender.noise.exact_sampler,
-        "_settle",
+        "_decide",
         lambda law, uniform: floors.index(uniform._prefix) + rounding,
     )
     for j in range(len(floors) - 1):

@@ -173,7 +173,7 @@ def test_stronger_clones_are_not_claimed_for_answers_of_several_records(name, re
     pair = ClonePair(e, 1.0, 2 / (e + 1))
 
     assert (channel.min(axis=0) < (channel[0] + channel[1]) / (e + 1) - 1e-12).any()
-    assert all(p.hiding < pair.hiding or p.telling < 1 for p in clone_pairs(randomizer))
+    assert all(p.covering < pair.covering or p.informative < 1 for p in clone_pairs(randomizer))
 
 
 def variation_ratio_delta(cells: int, epsilon0: float, reports: int, epsilon: float) -> float:
@@ -289,7 +289,7 @@ def test_bounds_are_those_of_the_channels_differing_answers():
         row[np.abs(row - other) > 1e-12].sum() for row, other in itertools.permutations(channel, 2)
     )
 
-    assert clone_pairs(randomizer)[0].telling == pytest.approx(differing)
+    assert clone_pairs(randomizer)[0].informative == pytest.approx(differing)
     assert Fraction(randomizer.cells_per_answer) == 2
 
 

@@ -98,7 +98,7 @@ def test_a_query_has_ten_public_urls_at_most_and_each_once():
     ("changed", "message"),
     [
         ({"threshold": 2}, r"Theorem 1 \(Release-Data\) holds for K ≥ d"),
-        ({"queries_per_user": 0}, "queries_per_user must be a whole number"),
+        ({"queries_per_user": 0}, "queries_per_user must be an integer"),
         ({"click_scale": 0.0}, "click_scale must be finite and above 0"),
         ({"selection_scale": math.inf}, "selection_scale must be finite"),
     ],

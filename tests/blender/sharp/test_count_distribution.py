@@ -48,7 +48,7 @@ def test_the_likelihood_is_the_sum_over_holders_and_noise(noise):
 @pytest.mark.parametrize("noise", NOISES)
 def test_shares_that_are_passed_over_could_not_have_shown_the_count(noise, users):
     """Most of a long grid is not computed: what is left out is below the least likelihood."""
-    law, grid = NOISES[noise], ShareGrid.up_to(min(1.0, 9_000 / users), users)
+    law, grid = NOISES[noise], ShareGrid.build(min(1.0, 9_000 / users), users)
     counts = np.unique(np.concatenate([np.arange(-5, 30), np.geomspace(1, 9_000, 40).astype(int)]))
     rows = dense(count_likelihood(counts, users, law, grid.p)[0])
     for i in range(0, len(counts), 3):
@@ -74,7 +74,7 @@ def test_every_law_of_noise_sums_to_one_and_is_even():
 @pytest.mark.parametrize(("share", "users"), [(0.0, 10), (0.001, 20_000), (1.0, 3), (0.6, 100_000)])
 def test_the_grid_resolves_and_reaches_every_share(share, users):
     """Sums over the grid are integrals: of a Beta law of the counts, exact to nine digits."""
-    grid = ShareGrid.up_to(share, users)
+    grid = ShareGrid.build(share, users)
     assert (np.diff(grid.p) > 0).all()
     assert 0 < grid.p[0] <= 1 / users
     assert grid.p[-1] < 1

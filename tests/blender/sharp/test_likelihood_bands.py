@@ -47,7 +47,7 @@ def test_logs_of_any_rows_at_any_shares_are_those_of_the_whole_matrix(
 def test_a_law_that_gives_a_band_nothing_still_gives_its_counts_a_chance():
     """log of it must be a number: g may be 0 wherever a count would be likely."""
     told, _ = count_likelihood(
-        np.array([3, 700]), 1000, laplace_distribution(0.5), ShareGrid.up_to(0.9, 1000).p
+        np.array([3, 700]), 1000, laplace_distribution(0.5), ShareGrid.build(0.9, 1000).p
     )
     only_low = np.zeros(told.summed(np.ones(2)).shape)
     only_low[0] = 1.0

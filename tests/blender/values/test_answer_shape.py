@@ -41,7 +41,7 @@ def test_what_is_allowed_is_what_some_device_can_answer(name, wide):
     records = tuple(Record(f"q{i}", "u") for i in range(5))
     cells = Cells(records, name == "two-stage")
     randomizer = RANDOMIZERS[name](cells, RandomizerSpec(name, 0.5, max_cells_per_answer=wide))
-    shape = AnswerShape.of(randomizer)
+    shape = AnswerShape.from_randomizer(randomizer)
     rows = product(range(len(cells) + 1), repeat=randomizer.cells_per_answer)
     allowed = [row for row in rows if shape.allows_answer(row)]
 
