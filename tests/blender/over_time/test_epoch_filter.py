@@ -191,7 +191,7 @@ def test_forgotten_records_leave_the_others_as_they_are():
     assert np.array_equal(smaller.mean, state.mean[:, keep])
     seen = many(rng, 0.003, 12)
     whole = advance(state, *seen)
-    part = advance(smaller, *(group.at(np.flatnonzero(keep)) for group in seen))
+    part = advance(smaller, *(group.select(np.flatnonzero(keep)) for group in seen))
     assert part.mean[0] == pytest.approx(whole.mean[0, keep], rel=0.01)
 
 
