@@ -63,11 +63,11 @@ def test_the_way_has_every_file_that_judges_counts_or_estimates_a_report():
     } <= passed
 
 
-def test_the_stems_of_the_page_are_those_of_the_code():
-    """Whoever searches for a stem must find its topic, agent, metrics and tests: two have them."""
-    sentence = PAGE.partition("*stem*")[2].partition(")")[0]
+def test_the_input_streams_of_the_page_are_those_of_the_code():
+    """A search for the name of an input stream finds its topic, agent, metrics and tests."""
+    sentence = PAGE.partition("input streams has one name")[2].partition(")")[0]
 
-    assert re.findall(r"`([a-z_]+)`", sentence) == [stem.value for stem in InputStream]
+    assert re.findall(r"`([a-z_]+)`", sentence) == [stream.value for stream in InputStream]
 
 
 def test_topics_that_readme_and_walk_name_are_the_services_topics():
