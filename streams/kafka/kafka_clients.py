@@ -362,6 +362,7 @@ class KafkaInspector:
             raise StoreUnavailable("Kafka did not answer in time") from error
 
     async def close(self) -> None:
+        """Let the admin client finish its pending callbacks."""
         with contextlib.suppress(Exception):
             await asyncio.to_thread(self._admin.poll, 0)
 
@@ -369,11 +370,11 @@ class KafkaInspector:
 def _offset_reader(
     settings: Mapping[str, Any], isolation: Isolation = "read_uncommitted"
 ) -> Consumer:
-    """A client that asks for offsets, and reads nothing.
+    """Make a client that queries offsets and reads no records.
 
-    Not the admin client's `list_offsets`: while a leader refuses connections, librdkafka 2.16 tries
-    again at once for every such question, thousands of times a second, until the question's
-    deadline. A consumer waits between two attempts (`reconnect.backoff.ms`).
+    Not the admin client's `list_offsets`: while a leader refuses connections, librdkafka 2.16
+    retries such a request immediately, thousands of times per second, until its deadline. A
+    consumer waits between two attempts (`reconnect.backoff.ms`).
     """
     return Consumer(
         {

@@ -95,10 +95,10 @@ class Topics:
         # Gateways and jobs send a byte regularly to learn the brokers' time; nobody reads it.
         # Several partitions, because jobs compare with every broker that leads one. Kafka deletes
         # closed segments only, so retention without `segment.ms` would keep a week of it.
-        told = letters | {"message.timestamp.type": "LogAppendTime"}
+        append_time = letters | {"message.timestamp.type": "LogAppendTime"}
         brief = dict.fromkeys(("retention.ms", "segment.ms"), str(CLOCK_KEPT_MS))
         self.clock = Topic(
-            f"{prefix}.clock", CLOCK_PARTITIONS, told, any_partitions=True, made_with=brief
+            f"{prefix}.clock", CLOCK_PARTITIONS, append_time, any_partitions=True, made_with=brief
         )
 
     def name(self, stem: InputStream, version: int) -> str:

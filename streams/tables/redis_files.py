@@ -174,5 +174,5 @@ async def _would_refuse(server: aioredis.Redis) -> NotRewritten | None:
     except StoreUnavailable:
         return NotRewritten.UNREACHABLE
     except StoreMismatch:
-        return None  # It does not answer such questions; the first release tells.
+        return None  # It does not support this check; the first release will show it.
     return None

@@ -292,8 +292,8 @@ def _decode_present(data: bytes, kind: int) -> OptinFrame | ReportFrame | Marker
 def _decode_reports(data: bytes) -> ReportFrame | RefusedFrame:
     if len(data) < _REPORTS.size:
         return _malformed("is cut off in its header")
-    _, _, _, _, epoch, log_position, count, *said = _REPORTS.unpack_from(data)
-    width, reserved, per_entry, head_list_id = said
+    _, _, _, _, epoch, log_position, count, *fields = _REPORTS.unpack_from(data)
+    width, reserved, per_entry, head_list_id = fields
     if width not in _WIDTHS or reserved != 0 or per_entry == 0:
         return _malformed("states an impossible cell width or cells per entry")
     if count == 0 or epoch > MAX_EPOCH or not 1 <= log_position <= MAX_LOG_POSITION:
