@@ -1,4 +1,4 @@
-"""What an epoch was opened with is read from the log whole, or not at all."""
+"""Tests that an epoch's parameters are read from the log completely, or refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_entry_of_an_older_release_is_read_as_what_was_in_force_then() -> Non
 
 @pytest.mark.parametrize("name", sorted(opened().keys() - OLDER_RELEASES_LACK))
 def test_no_field_is_made_up(name: str) -> None:
-    """Without its least number of people, say, an epoch would be published about anybody."""
+    """Without its minimum of participants, for example, an epoch might describe one person."""
     if name == "records_per_user":  # repeats a number of `privacy`, for counters
         return
     with pytest.raises(REFUSALS):
@@ -106,7 +106,7 @@ def test_what_no_release_of_ours_writes_is_refused(change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("part", ["privacy", "click_graph"])
 def test_a_parameter_that_is_new_to_this_release_is_not_passed_over(part: str) -> None:
-    """It may say how noise is drawn; an older process must not draw without it."""
+    """It may change how noise is drawn; an older process must not draw without it."""
     body = opened()
     with pytest.raises(TypeError):
         EpochParameters.from_json({**body, part: {**body[part], "novel": 1}})
@@ -147,7 +147,7 @@ def test_shares_are_the_settings_to_the_millionth(
 
 @pytest.mark.parametrize("hook", ["", "attestation.hooks:admission"])
 def test_the_next_epoch_says_whether_devices_are_admitted(hook: str) -> None:
-    """Estimates are computed epochs later, and must show what held when reports were taken."""
+    """Estimates come epochs later, with the parameters under which reports were accepted."""
     values = {**service_values(), "gateway.admission": hook}
 
     assert plan_from(Settings.from_values(values)).devices_admitted == bool(hook)

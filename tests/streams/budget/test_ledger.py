@@ -1,4 +1,4 @@
-"""The ledger: what is spent adds up, the limit holds, and nothing is charged twice."""
+"""Tests of the ledger: costs are composed, the limit holds, and nothing is charged twice."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_the_click_graph_is_charged_as_replace_one():
 
 
 def test_an_epoch_dearer_than_the_limit_is_a_mistake_not_a_pause():
-    """It would pause for ever and say that it resumes."""
+    """It would pause permanently and report that it resumes."""
     ledger = Ledger()
     with pytest.raises(ParameterError, match="no more than the limit per period"):
         ledger.check_charge(

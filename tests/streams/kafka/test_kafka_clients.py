@@ -1,4 +1,4 @@
-"""What Kafka's answers are taken for."""
+"""Tests of how Kafka's responses are interpreted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_nothing_is_removed_when_the_time_itself_comes_back_for_an_offset(
 async def test_nothing_is_removed_that_the_answering_broker_does_not_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Cut off at 4, it says that no record is that young: of what lies behind it knows nothing."""
+    """Isolated at offset 4, the broker reports that no record is that young; later ones exist."""
     settings = Settings.from_values(service_values())
     trimmer = LogTrimmer(settings.kafka)
     monkeypatch.setitem(trimmer._readers, "read_uncommitted", Answers(4, by_time=-1))

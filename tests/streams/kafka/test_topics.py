@@ -1,4 +1,4 @@
-"""Topics are looked at in the moment in which they were made."""
+"""Tests of topics that were created a moment ago and that not every broker knows yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blendstream.streams.kafka.topics import _configs, _wait_for_leaders
 
 
 class LateBroker:
-    """Answers as a broker does that hears of a topic after so many questions."""
+    """Responds as a broker that learns of a topic only after so many requests."""
 
     def __init__(self, unknown_for: int) -> None:
         self.unknown_for = unknown_for

@@ -1,4 +1,4 @@
-"""When an open transaction is more than a release that is being committed, and what is said."""
+"""Tests that an old open transaction is reported, and a release being committed is not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def log(stable: int, end: int, age_s: float | None = 0.0) -> KafkaInspector:
 
 @pytest.mark.parametrize(("age_s", "blocks"), [(1, False), (89, False), (91, True)])
 async def test_only_what_outlives_its_timeout_blocks_the_log(age_s, blocks):
-    """A release takes seconds to commit, and nobody is to be woken by it."""
+    """A release takes seconds to commit, and must not page anyone."""
     found = await find_open(log(248, 252, age_s), "releases", 60.0)
     assert found is not None
     assert found.blocks is blocks
@@ -43,7 +43,7 @@ async def test_only_what_outlives_its_timeout_blocks_the_log(age_s, blocks):
 
 @pytest.mark.parametrize("ended", [log(252, 252), log(253, 252), log(248, 252, None)])
 async def test_what_has_ended_meanwhile_is_not_open(ended):
-    """Three questions, and a job may commit between any two of them."""
+    """The check needs three requests, and a job may commit between any two of them."""
     assert await find_open(ended, "releases", 60.0) is None
 
 

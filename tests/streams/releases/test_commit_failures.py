@@ -25,6 +25,6 @@ from blendstream.streams.releases.commit_failures import (
     ],
 )
 def test_an_epoch_stops_only_for_what_would_be_refused_again(code, meaning):
-    """An answer that does not tell what the broker did leaves the decision to the log."""
+    """If the broker's response leaves the outcome unknown, the log decides."""
     with pytest.raises(meaning), translate_commit_errors():
         raise KafkaException(KafkaError(code))

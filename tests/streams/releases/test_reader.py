@@ -1,4 +1,4 @@
-"""The reader that all processes share passes over nothing, and says nothing too early."""
+"""Tests of the shared log reader: it skips no record, and reports no end before it is folded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAMAGED = {"entry": "epoch_opened", "epoch": "not a number"}
 
 
 class TwoBrokers(KafkaInspector):
-    """The process's own broker, and the one that knows most."""
+    """End offsets as the process's broker reports them, and the highest of all brokers."""
 
     def __init__(self, own: int, furthest: int) -> None:
         super().__init__(SETTINGS.kafka)
@@ -54,7 +54,7 @@ def epochs(log_state: ReleaseLogState) -> list[int]:
 async def test_a_record_that_cannot_be_folded_is_met_again_and_never_passed_over(
     listed_log: ListedLog,
 ) -> None:
-    """The second to ask was once served what lies behind the damage, and so were jobs."""
+    """A second caller once received the records after the damaged one, and so did jobs."""
     listed_log.append(opened(1))
     listed_log.append(DAMAGED)
     listed_log.append(opened(2))
@@ -99,7 +99,7 @@ async def test_a_state_in_use_does_not_change(listed_log: ListedLog) -> None:
 
 
 class Published:
-    """What a gateway makes of the log; it may fail."""
+    """A gateway's listener, which may fail."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -121,7 +121,7 @@ class Published:
 async def test_nobody_hears_that_the_end_was_reached_before_it_was_published(
     listed_log: ListedLog,
 ) -> None:
-    """Else a report on a list that was just read would be refused as unknown, for good."""
+    """Otherwise a gateway would refuse reports on a list just read, permanently, as unknown."""
     published = Published()
     following = follower(3, since_ms=0, listener=published)
     for epoch in (1, 2, 3):
@@ -148,7 +148,7 @@ async def test_nobody_hears_that_the_end_was_reached_before_it_was_published(
 async def test_a_server_that_shows_no_more_is_left_for_another(
     listed_log: ListedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was cut off answers from its old copy for ever, without an error."""
+    """An isolated broker responds from its stale replica, without an error and without end."""
     monkeypatch.setattr("blendstream.streams.releases.reader.REOPEN_AFTER_S", 0.05)
     listed_log.append(opened(1))
     listed_log.append(entries.fence("ours", Kind.KEEPER), opened(2))
@@ -168,7 +168,7 @@ async def test_a_server_that_shows_no_more_is_left_for_another(
 async def test_a_quiet_server_is_left_for_another_although_nobody_knows_of_more(
     listed_log: ListedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was cut off says that it leads, and that its old copy is all there is."""
+    """An isolated broker claims to lead, and reports the end of its stale replica."""
     listed_log.append(opened(1))
     listed_log.append(opened(2))
     listed_log.shown = [1, 1]  # The broker that answers the start, and the one that answers first.
@@ -228,7 +228,7 @@ async def test_times_of_two_brokers_that_are_close_prove_no_order(listed_log: Li
 
 
 async def test_a_caller_that_gives_up_leaves_nothing_half_read(listed_log: ListedLog) -> None:
-    """The thread that reads cannot be ended: what it has in hand is folded before anything else."""
+    """The thread that reads cannot be ended: records that it has fetched are folded first."""
     listed_log.append(opened(1))
     listed_log.poll_s = 0.02
     following = follower(1)

@@ -19,7 +19,7 @@ TAKEN = (0o600, 0o400, 0o640, 0o440)
 
 
 def complaint(file: Path, environment: dict[str, str]) -> str:
-    """What stops the start with this settings file and environment."""
+    """Return the problems that stop the start with this settings file and environment."""
     with pytest.raises(SettingsError) as refused:
         load_settings(file, environment)
     (problem,) = refused.value.problems
@@ -117,7 +117,7 @@ def test_a_settings_file_without_secrets_may_be_read_by_all(
 def test_a_token_file_that_others_can_read_or_write_is_refused(
     mode: int, setting_values: dict[str, object], tmp_path: Path
 ) -> None:
-    """Whoever can write it lets himself in; whoever can read it learns who sends."""
+    """A writer of the file can grant access; a reader learns which applications send."""
     tokens = tmp_path / "tokens.txt"
     add_token(tokens, "news-app")
     tokens.chmod(mode)
@@ -136,7 +136,7 @@ def sends(tokens: ApplicationTokens, token: str) -> bool:
 def test_a_token_file_that_is_opened_to_all_while_a_gateway_runs_is_not_read(
     tmp_path: Path,
 ) -> None:
-    """What somebody else wrote there in between must not let them in."""
+    """A concurrent change by someone else must not grant access."""
     tokens, now = tmp_path / "tokens.txt", [0.0]
     first = add_token(tokens, "news-app")
     read = ApplicationTokens(tokens, clock=lambda: now[0])

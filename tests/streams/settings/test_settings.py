@@ -20,7 +20,7 @@ EACH_EPOCH = {"budget.period_epochs": 0}
 
 
 def problems_of(values: dict[str, object]) -> str:
-    """What building these settings complains about."""
+    """Return the problems that building these settings reports."""
     with pytest.raises(SettingsError) as refused:
         Settings.from_values(values)
     return str(refused.value)
@@ -54,7 +54,7 @@ def test_kafka_url_and_redis_url_are_taken_and_the_prefixed_names_win(setting_va
 
 
 def test_the_limits_of_the_budget_have_no_default(setting_values):
-    """How much of people's privacy is spent in all is a decision nobody may make by omission."""
+    """An operator must decide the total privacy budget explicitly, not by omission."""
     for name in [name for name in setting_values if name.startswith("budget.")]:
         fewer = {key: setting_values[key] for key in setting_values if key != name}
         assert f"{name} is required and has no default" in problems_of(fewer)

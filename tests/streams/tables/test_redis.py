@@ -1,4 +1,4 @@
-"""Which of Redis's errors pass, and which need somebody to look."""
+"""Tests of Redis's errors: temporary ones are retried, the others need an operator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def told(error: Exception) -> None:
     ],
 )
 async def test_a_full_or_failing_server_is_tried_again(text: str) -> None:
-    """Taken for a broken key, a full Redis would stop every partition until somebody rebuilds."""
+    """Otherwise a full Redis would halt every partition until an operator rebuilds it."""
     with pytest.raises(StoreUnavailable):
         await told(ResponseError(text))
 

@@ -1,4 +1,4 @@
-"""Nothing that people searched for, clicked or are called gets into a log line."""
+"""Tests that no query, URL or user id gets into a log line."""
 
 import ast
 import enum
@@ -69,7 +69,7 @@ theirs = logging.getLogger("faust.written")
     ],
 )
 def test_text_that_came_from_outside_is_never_written(written, leak):
-    """By whatever way it is handed to the logger, on purpose or by mistake."""
+    """Whether it reaches the logger on purpose or by mistake, as text, argument or field."""
     leak()
 
     assert written.getvalue(), "something must be said, or an operator would look in vain"
@@ -78,7 +78,7 @@ def test_text_that_came_from_outside_is_never_written(written, leak):
 
 @pytest.mark.parametrize("log", [ours, theirs], ids=["ours", "theirs"])
 def test_an_exception_from_a_library_shows_its_type_and_place_but_not_its_message(written, log):
-    """Libraries put the value they choked on into the message."""
+    """Libraries quote the invalid value in the message."""
     try:
         try:
             raise KeyError(QUERY)
@@ -94,7 +94,7 @@ def test_an_exception_from_a_library_shows_its_type_and_place_but_not_its_messag
 
 
 def test_the_message_of_our_own_error_is_written(written):
-    """It says what must hold and what to do, and by contract holds nobody's data."""
+    """It states what must hold and what to do, and by contract contains nobody's data."""
     try:
         raise ParameterError("epsilon must be above 0, got epsilon=0.0")
     except ParameterError:

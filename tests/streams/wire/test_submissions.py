@@ -1,4 +1,4 @@
-"""What devices write and read: exact, strict, and silent about what was in it."""
+"""Tests of devices' bodies and responses: exact bytes, strict parsing, errors without content."""
 
 from __future__ import annotations
 
