@@ -305,7 +305,7 @@ def test_what_cannot_be_taken_home_is_said_and_not_saved(visit: Open, site: Site
 
         return answer
 
-    for how, said in ((503, "answered 503"), (404, "Nothing is published"), (None, "fetch")):
+    for how, said in ((503, "responded with 503"), (404, "Nothing is published"), (None, "fetch")):
         page.unroute_all()
         page.route(re.compile("/v1/estimates"), fail(how))
         for which in ("epoch", "all"):

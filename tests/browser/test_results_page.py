@@ -416,7 +416,7 @@ def test_where_every_epoch_is_empty_the_page_says_so(visit: Open):
         page.fill("#search", "map")
         page.press("#search", "Enter")
         page.wait_for_selector("#found")
-        assert "is empty; there is nothing to search in" in page.inner_text("#found")
+        assert "is empty: there are no queries to search" in page.inner_text("#found")
         assert opened.complaints == []
 
 
@@ -525,7 +525,7 @@ def test_what_could_not_be_loaded_is_not_taken_for_unknown(visit: Open, site: Si
     page.goto(site.url, wait_until="networkidle")
     page.wait_for_selector("main[aria-busy=false]")
     assert page.inner_text("#headline") == "The results could not be loaded."
-    assert "answered 503" in page.inner_text("#notice")
+    assert "responded with 503" in page.inner_text("#notice")
     page.fill("#search", "weather tomorrow")
     page.press("#search", "Enter")
     assert "No results are loaded" in page.inner_text("#search-status")

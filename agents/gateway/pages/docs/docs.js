@@ -8,14 +8,14 @@ dress();
 SwaggerUIBundle({
   url: "/openapi.json",
   domNode: document.getElementById("api"),
-  // An open operation is in the address bar, to be passed on.
+  // The open operation is in the URL, so that it can be shared.
   deepLinking: true,
   // A link inside each button as well would be read out twice.
   plugins: [({ React }) => ({
     components: { DeepLink: ({ text }) => React.createElement("span", null, text) },
   })],
-  // Its default sends the description to another host.
+  // The default sends the description to another host.
   validatorUrl: null,
-  // Its colours are too pale on their ground.
+  // Its colours have too little contrast.
   syntaxHighlight: { activated: false },
 });

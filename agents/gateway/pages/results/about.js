@@ -1,5 +1,4 @@
-/* What is said about an epoch and the service beside the numbers: headline, notices, states,
-   privacy. */
+/* Texts about an epoch and the service: headline, notices, states, privacy. */
 
 import { write } from "./address.js";
 import { byId, element, say, show } from "./elements.js";
@@ -7,13 +6,13 @@ import { count, moment, plain, windowText } from "./words.js";
 
 const notices = new Set();
 
-/* Say something at the top, once. */
+/* Show a notice at the top, once. */
 export function notice(text) {
   notices.add(text);
   settle();
 }
 
-/* Another view begins; what was said stays until `settle`, so that it is not read out twice. */
+/* Start another view; the shown text stays until `settle`, so that screen readers do not repeat it. */
 export const forgetNotices = () => notices.clear();
 
 export const settle = () => say("notice", [...notices].join(" "));
@@ -22,32 +21,32 @@ export function headline({ shown }) {
   say("headline", `Epoch ${shown.epoch}, ${windowText(shown)}, ${shown.outcome}: ${count(shown.place.size, "query", "queries")}.`);
 }
 
-/* What one publication says of itself. */
+/* Show the statements of one publication. */
 export function document(view) {
-  const { document: told, shown, states } = view;
+  const { document: publication, shown, states } = view;
   const published = states.epochs.filter((e) => e.state === "published").map((e) => e.epoch);
-  const newer = published.filter((epoch) => epoch > told.epoch).length;
+  const newer = published.filter((epoch) => epoch > publication.epoch).length;
   if (newer && view.address.epoch === null) {
-    notice(`${newer > 1 ? "Newer epochs were" : "A newer epoch was"} published without results; the table of epochs says why. This page shows epoch ${told.epoch}.`);
+    notice(`${newer > 1 ? "Newer epochs were" : "A newer epoch was"} published without results; the table of epochs has the reasons. This page shows epoch ${publication.epoch}.`);
   }
-  if (told.agreement && told.agreement.prefer !== "blend" && (view.own || !shown.filtered)) {
-    notice("Opt-in users and clients differ in this epoch by more than chance; the page shows the clients’ estimates.");
+  if (publication.agreement && publication.agreement.prefer !== "blend" && (view.own || !shown.filtered)) {
+    notice("Opt-in users and clients differ significantly in this epoch; the page shows the clients’ estimates.");
   }
-  if (told.reasons.length) notice(`This epoch is ${told.outcome}: ${told.reasons.map(plain).join(", ")}.`);
-  say("difference", told.difference?.statement);
-  say("disputed", told.disputed && `Marked “disputed”: ${told.disputed.reason}`);
-  byId("statement").textContent = told.privacy.statement;
-  const people = told.participants;
+  if (publication.reasons.length) notice(`This epoch is ${publication.outcome}: ${publication.reasons.map(plain).join(", ")}.`);
+  say("difference", publication.difference?.statement);
+  say("disputed", publication.disputed && `Marked “disputed”: ${publication.disputed.reason}`);
+  byId("statement").textContent = publication.privacy.statement;
+  const people = publication.participants;
   byId("participants").textContent =
-    `Took part in epoch ${told.epoch}: ${(people.selection + people.estimation).toLocaleString("en")} opt-in users, ${people.clients.toLocaleString("en")} clients.`;
-  byId("which-text").textContent = told.filtered ? together(told.filtered) : "";
+    `Took part in epoch ${publication.epoch}: ${(people.selection + people.estimation).toLocaleString("en")} opt-in users, ${people.clients.toLocaleString("en")} clients.`;
+  byId("which-text").textContent = publication.filtered ? together(publication.filtered) : "";
 }
 
 const together = ({ epochs, since_epoch: since }) => (epochs > 1
   ? `Combines all ${epochs} publications since epoch ${since}: more accurate, but slower to show a sudden change.`
-  : `Begins with epoch ${since}: there is nothing to combine it with yet.`);
+  : `Starts with epoch ${since}: there is no other publication to combine it with yet.`);
 
-/* Recent epochs, each published one a link to what it says. */
+/* Show recent epochs; published ones link to their results. */
 export function epochs(states) {
   show(byId("epochs-table").tBodies[0], ...states.epochs.map((e) => element("tr", {},
     element("td", {}, e.state === "published" && e.outcome !== "empty"

@@ -1,4 +1,4 @@
-/* The first view: what rises, falls and is new, and the table of all queries. */
+/* The first view: rising, falling and new queries, and the table of all queries. */
 
 import { write } from "./address.js";
 import { sparkline, whisker } from "./drawings.js";
@@ -14,7 +14,7 @@ const ARROWS = { up: "▲", down: "▼", new: "●", back: "○" };
 
 export const mark = (figure) => (figure?.disputed ? element("span", { class: "mark" }, "disputed") : null);
 
-/* A change in words, with its sign to see. */
+/* Show a change in words, with an arrow. */
 export function changeText(change) {
   if (!change) return element("span", { class: "change none" }, "–");
   const text = { up: () => points(change.by), down: () => points(change.by), new: () => "new", back: () => "known before" }[change.kind];
@@ -23,7 +23,7 @@ export function changeText(change) {
     text ? text() : "no clear change");
 }
 
-/* Share and range in words and as a drawing. */
+/* Show share and range in words and as a drawing. */
 export const shareCell = (figure, most) => element("td", { class: "share" }, element("div", { class: "pair" },
   element("span", { class: "number" }, figure?.atLeast ? element("span", { class: "least" }, "at least ") : null,
     element("strong", {}, percent(figure?.share)), " ", mark(figure),
@@ -74,7 +74,7 @@ let last = null;
 export function showAll() {
   all = true;
   table(last);
-  // The button that had the focus is gone: go on at the first row that was not there before.
+  // The button that had the focus is hidden now: focus the first new row.
   byId("queries-table").tBodies[0].rows[TOP]?.querySelector("a").focus();
 }
 
@@ -104,7 +104,7 @@ function table(view) {
     element("li", {}, element("a", { href: write({ ...view.address, find: "", items: [{ query: name }] }), "data-name": name }, queryText(name)))));
 }
 
-/* What the shares are of, and what their ranges promise. */
+/* Explain the shares and their ranges. */
 function promise({ shown, own }) {
   const results = own || !shown.filtered ? "results on this epoch’s list" : "known results";
   byId("promise").textContent = shown.atLeast

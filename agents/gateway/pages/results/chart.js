@@ -1,4 +1,4 @@
-/* Shares by date: a line with its 95 % band for each row, and the numbers of the date pointed at. */
+/* Draw shares by date: a line with its 95 % band per row, and the numbers of the selected date. */
 
 import { path, runs, spoken } from "./drawings.js";
 import { element, shape } from "./elements.js";
@@ -7,7 +7,7 @@ import { brief, windowText } from "./words.js";
 const HEIGHT = 320;
 const EDGE = { left: 52, right: 14, top: 12, bottom: 30 };
 
-/* Round values from 0 to at least `most`, five or so. */
+/* Return about five round values from 0 to at least `most`. */
 export function steps(most) {
   const rough = most / 4;
   const unit = 10 ** Math.floor(Math.log10(rough));
@@ -17,8 +17,8 @@ export function steps(most) {
 
 const tick = (share) => `${+(100 * share).toPrecision(3)} %`;
 
-/* `lines` are { label(), figures }, one figure or null for each epoch. Returns the drawing; `point`
-   is called with the place of the epoch that is pointed at. */
+/* Draw `lines`, { label(), figures } with one figure or null per epoch, into `host`; `point` is called
+   with the index of the selected epoch. */
 export function chart(host, epochs, lines, point) {
   const width = Math.max(280, host.clientWidth || 600);
   const right = width - EDGE.right, bottom = HEIGHT - EDGE.bottom;
@@ -79,7 +79,7 @@ export function chart(host, epochs, lines, point) {
   point(at);
 }
 
-/* The numbers of one date, in words. */
+/* Describe the numbers of one date. */
 export function readout(epoch, lines, i) {
   return element("span", {}, element("strong", {}, windowText(epoch)),
     ...lines.map(({ label, figures }, n) => element("span", { class: "value" },

@@ -1,24 +1,24 @@
-/* Files to take home: one epoch or all, JSON or CSV. */
+/* Save one epoch or all as a file, JSON or CSV. */
 
 import { byId } from "./elements.js";
 import { ask } from "./published.js";
 
 const TYPES = { json: "application/json", csv: "text/csv" };
 
-/* The pieces of one file, from as many pages as there are. */
+/* Fetch all pages, and return the pieces of one file. */
 async function pages(path, form) {
   const parts = [];
   let count = 0;
   for (let next = path; next; ) {
-    const answer = await ask(next, TYPES[form]);
-    if (!answer) throw new Error("Nothing is published yet");
-    const text = await answer.text();
+    const response = await ask(next, TYPES[form]);
+    if (!response) throw new Error("Nothing is published yet");
+    const text = await response.text();
     const first = parts.length === 0;
     if (form === "csv") parts.push(first ? text : text.slice(text.indexOf("\n") + 1));
-    // Pages are {"estimates":[…],"next":…}: joined as text, numbers stay as they were published.
+    // Pages are {"estimates":[…],"next":…}: joined as text, so that numbers stay as published.
     else parts.push(first ? "[" : ",", text.slice(text.indexOf("[") + 1, text.lastIndexOf("]")));
     count += 1;
-    next = answer.headers.get("link")?.match(/<([^>]+)>; rel="next"/)?.[1].replace(/^\//, "");
+    next = response.headers.get("link")?.match(/<([^>]+)>; rel="next"/)?.[1].replace(/^\//, "");
   }
   if (form === "json") parts.push("]");
   return { parts, count };
@@ -31,9 +31,9 @@ export async function save(which, form, table, epoch, failed) {
   try {
     if (which === "all") ({ parts } = await pages(`v1/estimates?limit=100&${query}`, form));
     else {
-      const answer = await ask(`v1/estimates/${epoch ?? "latest"}?${query}`, TYPES[form]);
-      if (!answer) throw new Error("Nothing is published yet");
-      parts = [await answer.blob()];
+      const response = await ask(`v1/estimates/${epoch ?? "latest"}?${query}`, TYPES[form]);
+      if (!response) throw new Error("Nothing is published yet");
+      parts = [await response.blob()];
     }
   } catch (error) {
     failed(`Nothing was saved: ${error.message || error}.`);

@@ -5,7 +5,7 @@ import { percent, range, share } from "./words.js";
 
 const round = (x) => Math.round(100 * x) / 100;
 
-/* Runs of neighbours that have a figure: a gap is where a row was not listed. */
+/* Return runs of consecutive epochs that have a figure; a row has a gap where it was not listed. */
 export function runs(figures) {
   const found = [];
   figures.forEach((figure, i) => {
@@ -16,10 +16,10 @@ export function runs(figures) {
   return found;
 }
 
-/* "M x y L x y …" of some points. */
+/* Return an SVG path through some points. */
 export const path = (places) => places.map(([x, y], i) => `${i ? "L" : "M"}${round(x)} ${round(y)}`).join("");
 
-/* A share as a bar with its 95 % range across it, on a scale that ends at `most`. */
+/* Draw a share as a bar with its 95 % range, on a scale that ends at `most`. */
 export function whisker(figure, most) {
   const [width, height, middle] = [140, 16, 8];
   const x = (share) => 1 + (width - 4) * Math.min(1, Math.max(0, share / most));
@@ -31,8 +31,8 @@ export function whisker(figure, most) {
     shape("circle", { class: "dot", cx: round(x(figure.share)), cy: middle, r: 3 }));
 }
 
-/* A row's last epochs: its share and, faintly, its 95 % range. The ranges fill the height, so that
-   what is within the noise looks like it. */
+/* Draw a row's last epochs: its share with its 95 % range. The ranges fill the height, so that
+   changes within the noise look small. */
 export function sparkline(figures) {
   const [width, height] = [120, 28];
   const listed = figures.filter(Boolean);
@@ -57,7 +57,7 @@ export function sparkline(figures) {
   return drawing;
 }
 
-/* How many of a query's results an epoch did not know yet, in words. */
+/* Describe how many of a query's results an epoch did not know yet. */
 export const missing = (figure) => (figure?.missing ? `${figure.missing} of ${figure.of} results not known yet` : "");
 
 export const spoken = (figure) => (figure

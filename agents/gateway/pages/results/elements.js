@@ -1,5 +1,5 @@
-/* Building the page. Queries are text that people typed: they only ever become text, never markup,
-   and neither their direction nor their controls reach the words around them. */
+/* Build the page's elements. Queries are text that people typed: they become text, never markup, and
+   neither their direction nor their controls affect the text around them. */
 
 export const byId = (id) => document.getElementById(id);
 
@@ -19,29 +19,29 @@ export const element = (tag, properties = {}, ...children) => filled(document.cr
 
 export const shape = (tag, properties = {}, ...children) => filled(document.createElementNS(SVG, tag), properties, children);
 
-/* Characters that change the direction of the text after them, and are not seen themselves. */
+/* Invisible characters that change the direction of the text after them. */
 const DIRECTION = /([\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])/u;
 const named = (control) => `U+${control.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-/* Typed text, in pieces: a control is shown by its name, and has no effect. */
+/* Split typed text: a control character is shown by its name, and has no effect. */
 export const pieces = (text) => text.split(DIRECTION).map((piece) => (DIRECTION.test(piece)
   ? element("span", { class: "control", title: "A control character that changes the direction of text" }, named(piece)) : piece));
 
-/* A query, apart from the direction of what is around it. */
+/* Show a query, isolated from the direction of the text around it. */
 export const queryText = (query) => element("bdi", {}, ...pieces(query));
 
-/* A URL, which is read from left to right. */
+/* Show a URL, which is read from left to right. */
 export const urlText = (url) => element("bdi", { dir: "ltr" }, ...pieces(url));
 
-/* The same within a sentence that cannot have elements. Isolated by two invisible characters of ours,
-   unless it has nothing that is written from right to left. */
+/* Quote typed text within a sentence that cannot have elements; text with right-to-left characters is
+   isolated by two invisible characters. */
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 export function quoted(text) {
   const visible = text.split(DIRECTION).map((piece) => (DIRECTION.test(piece) ? `[${named(piece)}]` : piece)).join("");
   return RIGHT_TO_LEFT.test(visible) ? `\u2068${visible}\u2069` : visible;
 }
 
-/* Replace what a place shows. Who was at something in it with the keyboard stays there. */
+/* Replace an element's children; the keyboard focus stays at the same item. */
 export function show(place, ...children) {
   const at = place.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
   place.replaceChildren(...children);

@@ -1,4 +1,4 @@
-/* The second view: the history of one query or result, several compared, and what people click. */
+/* The second view: the history of one query or result, comparisons, and the results clicked. */
 
 import { MOST, write } from "./address.js";
 import { shareCell, trendCell } from "./all-queries.js";
@@ -12,7 +12,7 @@ import { brief, count, percent, range, share, windowText } from "./words.js";
 const labelOf = ({ query, url }) => (url === undefined ? quoted(query) : `${quoted(query)} → ${quoted(url)}`);
 const itemText = ({ query, url }) => element("span", {}, queryText(query), ...(url === undefined ? [] : [" → ", urlText(url)]));
 
-/* The epochs that are looked at, as the table of records has them. */
+/* Return the epochs of the view in the table of records. */
 const recordsOf = (view, epochs) => epochs.map(({ epoch }) => view.records.at(epoch)).filter(Boolean);
 
 function changed(view) {
@@ -50,7 +50,7 @@ function sentence(view, lines) {
     new: ` New: no share above 0 in the ${count(view.earlier.length, "publication")} before.`,
     back: ` Known before; epoch ${then?.epoch} has nothing to compare it with.`,
   }[change.kind];
-  const asked = figure.listed ? "" : " Not on this epoch’s list: no device was asked about it.";
+  const asked = figure.listed ? "" : " Not on this epoch’s list: no device reported on it.";
   return `${windowText(shown)}: ${share(figure)} of people, 95 % range ${range(figure)}.${asked}${since}`;
 }
 
@@ -68,7 +68,7 @@ function numbers(view, lines) {
     ]))).reverse());
 }
 
-/* Of a disputed record what each group says, from the epoch's own publication. */
+/* Return both groups' estimates of a disputed record, from the epoch's publication. */
 function disputedText(view, query, url) {
   const row = view.document?.records.find((r) => r.query === query && r.url === url && r.disputed);
   return row ? `disputed: opt-in users ${percent(row.optin?.probability)}, clients ${percent(row.client?.probability)}` : null;

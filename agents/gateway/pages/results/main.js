@@ -1,5 +1,5 @@
-/* The results page: reads published documents, shows what the address asks for, and looks for newer
-   epochs by itself. */
+/* The results page: reads published documents, shows the view that the URL selects, and polls for
+   newer epochs. */
 
 import * as about from "./about.js";
 import { SPANS, read, write } from "./address.js";
@@ -13,7 +13,7 @@ import { changesOfQueries } from "./trends.js";
 import { begins, brief, share } from "./words.js";
 
 const TITLE = document.title;
-/* How many epochs a change is compared over unless asked. */
+/* Compare with this many epochs before, by default. */
 const BACK = 7;
 
 const series = new Series("queries");
@@ -23,7 +23,7 @@ let view = null;
 
 const withRows = () => series.epochs.filter((epoch) => epoch.place.size);
 
-/* Which epochs the address asks for, of those that were read. */
+/* Return the epochs that the URL selects, of those that were read. */
 function epochsOf(address) {
   const listed = withRows();
   const shown = series.at(address.epoch) ?? listed.at(-1) ?? series.newest;
@@ -34,8 +34,8 @@ function epochsOf(address) {
   return { shown, recent, before, earlier, then };
 }
 
-/* What the address asks for, with everything that is drawn from it. */
-function looked(address) {
+/* Return the view that the URL selects, with all data to draw it. */
+function viewOf(address) {
   const { shown, recent, before, earlier, then } = epochsOf(address);
   const { own } = address;
   const size = (name) => series.figure(name, shown, own)?.share ?? -1;
@@ -44,7 +44,7 @@ function looked(address) {
     document: null,
     changes: changesOfQueries(series, records, shown, then, earlier, own),
     ranked: [...series.rows.keys()].sort((a, b) => size(b) - size(a)),
-    missing: withRows().length ? null : `Epoch ${shown.epoch} is empty; there is nothing to search in.`,
+    missing: withRows().length ? null : `Epoch ${shown.epoch} is empty: there are no queries to search.`,
   };
 }
 
@@ -70,7 +70,7 @@ function controls() {
 
 function draw() {
   const { items, find } = view.address;
-  // The box says what is looked for, unless somebody is typing in it.
+  // The box shows the search, unless the user is typing in it.
   if (document.activeElement !== byId("search")) byId("search").value = items.length === 1 ? items[0].query : find;
   about.headline(view);
   controls();
@@ -82,7 +82,7 @@ function draw() {
   byId("downloads-epoch").textContent = `Epoch ${view.shown.epoch}`;
 }
 
-/* Show what the address asks for; what that needs is asked for once. */
+/* Show the view that the URL selects, and fetch the data that it lacks. */
 async function follow() {
   const address = read();
   if (!series.epochs.length) return;
@@ -91,17 +91,17 @@ async function follow() {
   if (beyond) address.epoch = null;
   try {
     if (address.epoch !== null || address.last !== SPANS[0]) await series.reach(address.epoch ?? epochsOf(address).shown.epoch, address.last);
-    // Results are compared with those of one epoch; their history is read once that is drawn.
+    // Changes need the results of one other epoch; the rest of their history is fetched later.
     const { shown, recent, then } = epochsOf(address);
     await records.reach(shown.epoch, then ? recent.length - recent.indexOf(then) : 1);
   } catch (error) {
     about.notice(`Earlier epochs could not be loaded: ${error.message || error}`);
     if (view) return;
   }
-  const [seen, made] = [view?.address, (view = looked(address))];
+  const [seen, made] = [view?.address, (view = viewOf(address))];
   if (beyond) about.notice(`Epoch ${read().epoch} is not published: the newest is epoch ${newest}.`);
   if (address.epoch !== null && made.shown.epoch !== address.epoch) {
-    about.notice(`No results of epoch ${address.epoch} are kept. This page shows epoch ${made.shown.epoch}.`);
+    about.notice(`This service has no results of epoch ${address.epoch}. This page shows epoch ${made.shown.epoch}.`);
   }
   about.epochs(states);
   draw();
@@ -110,7 +110,7 @@ async function follow() {
   if (view === made) about.settle();
 }
 
-/* Another view begins at its title; a changed one leaves people where they are. */
+/* Scroll to the title of another view; stay in place if the view only changed. */
 function arrive(seen, address) {
   const title = byId(address.items.length ? "history-title" : "queries-title");
   const another = Boolean(seen.items.length) !== Boolean(address.items.length)
@@ -119,7 +119,7 @@ function arrive(seen, address) {
   if (another || document.activeElement === document.body) title.focus({ preventScroll: true });
 }
 
-/* The epoch's own publication: who took part, what is disputed, what this reveals. */
+/* Fetch and show the epoch's publication: participants, disputed records, privacy. */
 async function details(made) {
   try {
     made.document = await publication(made.shown.epoch);
@@ -131,7 +131,7 @@ async function details(made) {
   if (made.address.items.length) history(made);
 }
 
-/* Histories are drawn over one set of results: one more request for theirs, the first time. */
+/* Fetch the results' history, over which queries' histories are drawn: one request, the first time. */
 async function results(made) {
   const many = records.epochs.length;
   try {
@@ -172,7 +172,7 @@ async function load() {
   [states] = await Promise.all([readStates(), series.read(), records.read(null, BACK + 1)]);
 }
 
-/* Epochs come by themselves. Who looks at the newest sees the next; who looks at an older one stays. */
+/* Poll for newer epochs. A page that shows the newest moves to the next; one with an older stays. */
 async function look() {
   if (document.hidden || !states) return;
   try {
@@ -188,10 +188,10 @@ async function look() {
       view.states = states;
       about.epochs(states);
     }
-  } catch { /* The service is away; what was read stays, and the next look may find it. */ }
+  } catch { /* The service is unavailable; the page keeps its data, and the next poll may succeed. */ }
 }
 
-/* Four times in a window, but neither every moment nor less than once a minute. */
+/* Poll four times per window, but not more often than every 3 s nor less than once per minute. */
 async function keepLooking() {
   const { collecting } = states ?? {};
   const seconds = collecting ? (collecting.window_end_s - collecting.window_start_s) / 4 : 60;
@@ -208,7 +208,7 @@ async function start() {
     about.epochs(states);
     if (series.epochs.length) await follow();
     else {
-      byId("headline").textContent = "Nothing is published yet; the first epoch is still on its way.";
+      byId("headline").textContent = "Nothing is published yet; the first epoch is still in progress.";
       missing = "Nothing is published yet.";
     }
   } catch (error) {
@@ -222,7 +222,7 @@ async function start() {
 
 addEventListener("hashchange", follow);
 byId("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // The part behind the # says what is looked at.
+  event.preventDefault(); // The part after the # selects the view.
   byId(view?.address.items.length ? "history-title" : "queries-title").focus();
 });
 byId("epoch").addEventListener("change", (event) => go({ ...read(), epoch: Number(event.target.value), since: null }));

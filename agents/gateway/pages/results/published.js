@@ -1,22 +1,22 @@
-/* What the service published, asked for once. Nothing is sent but GET requests for whole documents:
-   not what is typed, nor what is looked at. */
+/* Fetch the service's publications, each once. The page sends only GET requests for whole
+   documents: neither the typed text nor the selected view. */
 
-/* The answer, or null where nothing is published. */
+/* Return the response, or null if nothing is published. */
 export async function ask(path, accept = "application/json", cache = "default") {
-  const answer = await fetch(path, { headers: { accept }, cache });
-  if (answer.status === 404) return null;
-  if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
-  return answer;
+  const response = await fetch(path, { headers: { accept }, cache });
+  if (response.status === 404) return null;
+  if (!response.ok) throw new Error(`${path}: the gateway responded with ${response.status}`);
+  return response;
 }
 
 async function load(path, cache) {
-  const answer = await ask(path, "application/json", cache);
-  return answer && answer.json();
+  const response = await ask(path, "application/json", cache);
+  return response && response.json();
 }
 
 const publications = new Map();
 
-/* An address that never changes what it answers. */
+/* Return one publication, which never changes and is fetched once. */
 export async function publication(epoch) {
   if (!publications.has(epoch)) {
     const found = await load(`v1/estimates/${epoch}`);
@@ -26,12 +26,12 @@ export async function publication(epoch) {
   return publications.get(epoch);
 }
 
-/* States change: ask whether there is anything new. */
+/* Fetch the epochs' states, which change. */
 export const states = () => load("v1/epochs", "no-cache");
 
 export const nameOf = (query, url) => (url === undefined ? query : JSON.stringify([query, url]));
 
-/* Shares of many epochs: one table, of queries or of records, that grows towards the past. */
+/* Shares of many epochs: a table of queries or of records, extended with older epochs on demand. */
 export class Series {
   constructor(table) {
     this.table = table;
@@ -47,12 +47,12 @@ export class Series {
     return this.epochs.find((one) => one.epoch === epoch);
   }
 
-  /* The newest epochs, or those up to a given one: one request for all rows. */
+  /* Fetch the newest epochs, or those up to a given one: one request for all rows. */
   async read(upTo = null, limit = 30) {
     const before = upTo === null ? "" : `&before=${upTo + 1}`;
     const page = await load(`v1/series?table=${this.table}&limit=${Math.min(100, limit)}${before}`, "no-cache");
-    const added = page.epochs.map((told) => this.add(told));
-    // Which epoch comes before which, as far as is known: null is the end, undefined not read yet.
+    const added = page.epochs.map((received) => this.add(received));
+    // `older` is the previous epoch's number: null if there is none, undefined if not read yet.
     added.forEach((epoch, i) => {
       if (i + 1 < added.length) epoch.older = added[i + 1].epoch;
       else if (!page.next) epoch.older = null;
@@ -61,14 +61,14 @@ export class Series {
     return added.length;
   }
 
-  /* Up to `many` epochs that end with this one, oldest first, without a gap. */
+  /* Return up to `many` epochs that end with this one, oldest first, without a gap. */
   upTo(epoch, many) {
     const found = [];
     for (let at = epoch; at && found.length < many; at = this.at(at.older)) found.unshift(at);
     return found;
   }
 
-  /* Read what is missing of them. */
+  /* Fetch the missing epochs among these. */
   async reach(epoch, many) {
     if (!this.at(epoch)) await this.read(epoch, many);
     for (let last; (last = this.upTo(this.at(epoch), many)[0]); ) {
@@ -79,30 +79,30 @@ export class Series {
     }
   }
 
-  add(told) {
-    const known = this.at(told.epoch);
+  add(received) {
+    const known = this.at(received.epoch);
     if (known) return known;
     const place = new Map(), further = new Map(), results = new Map();
-    told.query.forEach((query, i) => {
-      const url = told.url ? told.url[i] : undefined;
-      if (query === null || url === null) return; // ⋆ is no one's history.
+    received.query.forEach((query, i) => {
+      const url = received.url ? received.url[i] : undefined;
+      if (query === null || url === null) return; // ⋆ has no history.
       const name = nameOf(query, url);
-      // Rows behind the listed ones are known from other epochs, and are no part of this one's list.
-      (i < (told.listed ?? Infinity) ? place : further).set(name, i);
+      // Rows after the listed ones are known from other epochs and are not on this epoch's list.
+      (i < (received.listed ?? Infinity) ? place : further).set(name, i);
       if (!this.rows.has(name)) this.rows.set(name, { query, url });
       if (url !== undefined) results.set(query, [...(results.get(query) ?? []), name]);
     });
     const epoch = {
-      epoch: told.epoch, from: told.window_start_s, to: told.window_end_s, outcome: told.outcome,
-      own: told, filtered: told.filtered ?? null, disputed: new Set(told.disputed ?? []), place, further,
-      results, atLeast: told.at_least ?? false,
+      epoch: received.epoch, from: received.window_start_s, to: received.window_end_s, outcome: received.outcome,
+      own: received, filtered: received.filtered ?? null, disputed: new Set(received.disputed ?? []), place, further,
+      results, atLeast: received.at_least ?? false,
       older: undefined,
     };
     this.epochs.push(epoch);
     return epoch;
   }
 
-  /* One row in one epoch, or null: `own` is the epoch by itself, else all epochs together say. */
+  /* Return one row's figure in one epoch, or null: the epoch's own if `own`, else the filtered one. */
   figure(name, epoch, own) {
     const i = epoch.place.get(name) ?? epoch.further.get(name);
     if (i === undefined) return null;
@@ -114,12 +114,12 @@ export class Series {
     };
   }
 
-  /* A row through these epochs, with null where nothing is said of it. */
+  /* Return a row's figures in these epochs, null where it has none. */
   history(name, epochs, own) {
     return epochs.map((epoch) => this.figure(name, epoch, own));
   }
 
-  /* A query's results that one epoch has a figure of: those that it knows, by itself those listed. */
+  /* Return a query's results that have a figure in one epoch: the known ones, or the listed if `own`. */
   known(query, epoch, own) {
     return (epoch.results.get(query) ?? []).filter((name) => this.figure(name, epoch, own));
   }
@@ -127,8 +127,8 @@ export class Series {
 
 const Z_95 = 1.959964;
 
-/* The sum over some of a query's results. `scale` is by how much the published range of all of them
-   is wider than by independent errors; a disputed result may be anywhere in its own range. */
+/* Sum some of a query's results. `scale` is the ratio of the published variance of all of them to
+   that of independent errors; a disputed result may be anywhere in its own range. */
 function sumOf(figures, scale) {
   const add = (key) => figures.reduce((sum, figure) => sum + figure[key], 0);
   const [share, variance] = [add("share"), scale * add("variance")];
@@ -141,9 +141,9 @@ function sumOf(figures, scale) {
   };
 }
 
-/* A query through these epochs, over one set of results: those known in the last epoch that knows
-   any. `missing` says how many of them an epoch did not know. Where figures are complete, and where
-   an epoch knows the same results, they are those published. */
+/* Return a query's figures in these epochs, over one set of results: those known in the last epoch
+   that knows any. `missing` is the number of them that an epoch did not know. If a figure is
+   complete, or covers exactly these results, it is the published one. */
 export function historyOf(query, queries, records, epochs, own) {
   const tables = epochs.map(({ epoch }) => records.at(epoch));
   const last = tables.findLast((table) => table && records.known(query, table, own).length);
@@ -157,8 +157,8 @@ export function historyOf(query, queries, records, epochs, own) {
     if (published && parts.length === wanted.length && parts.length === known.size) return { ...published, missing: 0, of: wanted.length };
     if (!parts.length) return null;
     const figures = (names) => names.map((name) => records.figure(name, tables[i], own));
-    const apart = figures([...known]).reduce((sum, { variance }) => sum + variance, 0);
-    const scale = published && apart > 0 ? Math.max(1, published.variance / apart) : 1;
+    const independent = figures([...known]).reduce((sum, { variance }) => sum + variance, 0);
+    const scale = published && independent > 0 ? Math.max(1, published.variance / independent) : 1;
     return { ...sumOf(figures(parts), scale), missing: wanted.length - parts.length, of: wanted.length };
   });
 }

@@ -1,22 +1,22 @@
-/* Finding queries by any part of them, as one types. It runs in the page. */
+/* Search the queries by any part of them, while the user types. It runs in the page. */
 
 import { byId, element, pieces } from "./elements.js";
 
-// The service publishes queries in NFC, folded, with single spaces. JavaScript has no casefold;
-// upper then lower case comes closest. It is not the same (the service writes no final sigma), so
-// what was typed and what was published are compared with both folded here.
+// The service publishes queries in NFC, casefolded, with single spaces. JavaScript has no casefold;
+// upper then lower case is closest, but differs (the service writes no final sigma), so both the
+// typed and the published text are folded here before they are compared.
 export const tidy = (text) => text.normalize("NFC").trim().split(/\s+/u).join(" ");
 export const fold = (text) => tidy(tidy(text).toUpperCase().toLowerCase());
 
-/* The published query that was meant, if all of one was typed. */
+/* Return the published query that equals the typed text, if there is one. */
 export function exact(typed, queries) {
   const alike = queries.filter((query) => fold(query) === fold(typed));
-  // Queries that fold alike here but not in the service (ı and i) are two: the one typed is meant.
+  // Queries that fold alike here but not in the service (ı and i) differ: prefer the typed one.
   return [tidy(typed), tidy(typed).toLowerCase()].find((query) => alike.includes(query)) ?? alike[0];
 }
 
-/* Queries that contain what was typed, in the order given; those that begin with it first, then
-   those with a word that does. */
+/* Return the queries that contain the typed text, in the given order; first those that begin with
+   it, then those with a word that does. */
 export function containing(typed, queries) {
   const wanted = fold(typed);
   if (!wanted) return [];
@@ -30,9 +30,9 @@ export function containing(typed, queries) {
 
 const OFFERED = 8;
 
-/* A text field with a list of what it may mean: arrows choose, Enter takes, Escape closes.
-   `queries()` are in order of their share, `beside(query)` is shown at its right; `take(query)` is
-   called with a published query, `leave(typed)` where what was typed is none. */
+/* A text field with a list of suggestions: arrows select, Enter accepts, Escape closes.
+   `queries()` are in order of their share, `beside(query)` is shown on the right; `take(query)` is
+   called with a published query, `leave(typed)` if the text is not a published query. */
 export function searchBox(id, { queries, beside, take, leave }) {
   const input = byId(id), list = byId(`${id}-list`);
   let chosen = -1;
@@ -46,7 +46,7 @@ export function searchBox(id, { queries, beside, take, leave }) {
 
   function choose(place) {
     const options = [...list.children];
-    // After the last option, and before the first, what was typed is chosen.
+    // After the last option, and before the first, the typed text is selected.
     chosen = place >= options.length ? -1 : place < -1 ? options.length - 1 : place;
     options.forEach((option, i) => option.setAttribute("aria-selected", String(i === chosen)));
     if (chosen < 0) input.removeAttribute("aria-activedescendant");
@@ -60,7 +60,7 @@ export function searchBox(id, { queries, beside, take, leave }) {
     const found = containing(input.value, queries()).slice(0, OFFERED);
     list.replaceChildren(...found.map((query, i) => {
       const at = fold(query).indexOf(fold(input.value));
-      // Folding may change a text's length: only where it does not can the part be marked.
+      // Folding may change a text's length: the part is marked only if it does not.
       const marked = at >= 0 && fold(query).length === query.length
         ? [...pieces(query.slice(0, at)), element("b", {}, ...pieces(query.slice(at, at + fold(input.value).length))), ...pieces(query.slice(at + fold(input.value).length))]
         : pieces(query);
@@ -85,7 +85,7 @@ export function searchBox(id, { queries, beside, take, leave }) {
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !list.hidden) {
-      event.preventDefault(); // The first one closes the list, the next clears the field.
+      event.preventDefault(); // The first Escape closes the list, the next clears the field.
       close();
     }
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;

@@ -1,13 +1,14 @@
-/* What rises, what falls and what is new, and which of it is more than chance.
+/* Find rising, falling and new rows, and which changes are statistically significant.
 
-   Two epochs by themselves are independent, so the variances of two shares add up. Filtered ones
-   share what they remember: the sum then overstates their noise, and what is called clear is.
-   Of many queries some change much by chance: Benjamini and Hochberg's rule lets one in twenty of
-   those called clear be wrong, however many are looked at. */
+   The own estimates of two epochs are independent, so their variances add up. Filtered estimates
+   are correlated: the sum then overstates the noise, and the test is conservative.
+   Of many queries some change much by chance: by Benjamini and Hochberg's rule at most one in
+   twenty of the changes called clear is expected to be false, however many rows are tested. */
 
 const FALSE_OF_CLEAR = 0.05;
 
-/* The probability that a normal number is further from 0 than z (Abramowitz and Stegun 7.1.26). */
+/* Return the probability that a standard normal variable exceeds |z| in absolute value
+   (Abramowitz and Stegun 7.1.26). */
 export function chance(z) {
   const x = Math.abs(z) / Math.SQRT2;
   const t = 1 / (1 + 0.3275911 * x);
@@ -15,7 +16,7 @@ export function chance(z) {
   return tail * Math.exp(-x * x);
 }
 
-/* Which of these probabilities of chance are small enough, by Benjamini and Hochberg. */
+/* Return which p-values are significant, by Benjamini and Hochberg. */
 export function small(chances) {
   const sorted = chances.slice().sort((a, b) => a - b);
   let limit = -1;
@@ -26,19 +27,19 @@ export function small(chances) {
 }
 
 function chanceOf(now, then) {
-  // A disputed interval spans both groups' and is wider than its variance says: it must be apart.
+  // A disputed interval spans both groups' and is wider than its variance: it must not overlap.
   const overlap = now.low <= then.high && then.low <= now.high;
   if ((now.disputed || then.disputed) && overlap) return 1;
   const variance = now.variance + then.variance;
   return variance > 0 ? chance((now.share - then.share) / Math.sqrt(variance)) : 1;
 }
 
-/* Whether an epoch says of a row, by itself or with all others, that somebody has it. */
-const told = (series, name, epoch) => [false, true].some((own) => series.figure(name, epoch, own)?.low > 0);
+/* Return true if a row's own or filtered range in an epoch begins above 0. */
+const present = (series, name, epoch) => [false, true].some((own) => series.figure(name, epoch, own)?.low > 0);
 
-/* How each row changed, from `pair(name)`: its figures now and then, or null where one is missing.
-   "up" or "down" by so much if that is clear, "none" if not; "new" if no epoch before has a figure
-   of it whose range begins above 0, "back" if one has, but nothing to compare. */
+/* Return each row's change, from `pair(name)`: its figures now and then, or null if one is missing.
+   "up" or "down" if the change is significant, else "none"; "new" if no earlier epoch has a figure
+   whose range begins above 0, "back" if one has, but there is no figure to compare with. */
 function judged(series, shown, then, before, own, pair) {
   const found = new Map();
   const compared = [];
@@ -46,7 +47,7 @@ function judged(series, shown, then, before, own, pair) {
     const both = pair(name), now = series.figure(name, shown, own);
     if (both) compared.push({ name, by: both.now.share - both.past.share, p: chanceOf(both.now, both.past) });
     else if (now) {
-      const kind = then.place.has(name) ? "none" : before.some((epoch) => told(series, name, epoch)) ? "back" : "new";
+      const kind = then.place.has(name) ? "none" : before.some((epoch) => present(series, name, epoch)) ? "back" : "new";
       found.set(name, { kind, by: now.share, clear: kind !== "none" && now.low > 0 });
     }
   }
@@ -70,8 +71,8 @@ const sum = (figures) => figures.reduce((all, one) => ({
   disputed: all.disputed || one.disputed,
 }));
 
-/* A query's share is that of its known results. One that is no longer known is no fall: like is
-   compared with like, the results that both epochs know. */
+/* Return the changes of queries. A query's share is that of its known results, and a result that is
+   no longer known is not a fall, so only the results that both epochs know are compared. */
 export function changesOfQueries(queries, records, shown, then, before, own) {
   const [now, past] = [records.at(shown.epoch), then && records.at(then.epoch)];
   if (!now || !past) return new Map();
@@ -88,6 +89,6 @@ export function changesOfQueries(queries, records, shown, then, before, own) {
   });
 }
 
-/* The clear ones of a kind, largest first. */
+/* Return the significant changes of a kind, largest first. */
 export const clearest = (found, kind) =>
   [...found].filter(([, change]) => change.kind === kind && change.clear).sort(([, a], [, b]) => Math.abs(b.by) - Math.abs(a.by));

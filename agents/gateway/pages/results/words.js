@@ -1,4 +1,4 @@
-/* How numbers and dates are written. Times are UTC, as published. */
+/* Format numbers and dates. Times are UTC, as published. */
 
 const DAY_S = 86_400;
 
@@ -8,13 +8,13 @@ export const percent = (p) => {
   return `${(100 * p).toFixed(digits)}\u00a0%`;
 };
 
-/* A share; of a query that has results which are not in it, at least that. */
+/* Format a share, with "at least" if it excludes some of a query's results. */
 export const share = (figure) => (figure?.atLeast ? `at least ${percent(figure.share)}` : percent(figure?.share));
 
 export const range = (figure) =>
   figure && figure.low !== null ? `${percent(figure.low)}\u00a0– ${percent(figure.high)}` : "–";
 
-/* A difference of two shares, in percentage points. */
+/* Format a difference of two shares, in percentage points. */
 export const points = (by) => {
   const size = 100 * Math.abs(by);
   return `${by >= 0 ? "+" : "−"}${size.toFixed(size >= 0.1 ? 2 : 4)} points`;
@@ -30,16 +30,16 @@ const writers = {
   seconds: writer({ hour: "2-digit", minute: "2-digit", second: "2-digit" }),
 };
 const written = (style, s) => writers[style].format(new Date(1000 * s));
-// Seconds only where a window does not begin on a whole minute, as in a demonstration.
+// Seconds only if a window does not begin on a whole minute, as in the demo.
 const clock = (s) => written(s % 60 ? "seconds" : "clock", s);
 const wholeDays = (epoch) => epoch.from % DAY_S === 0 && epoch.to % DAY_S === 0;
 
 export const moment = (s) => `${written("year", s)}, ${clock(s)} UTC`;
 
-/* A window in a few letters, for axes and headings. */
+/* Format a window briefly, for axes and headings. */
 export const brief = (epoch) => (wholeDays(epoch) ? written("day", epoch.from) : clock(epoch.from));
 
-/* A window in full. */
+/* Format a window in full. */
 export function windowText(epoch) {
   if (wholeDays(epoch)) {
     const last = epoch.to - DAY_S;
@@ -49,8 +49,8 @@ export function windowText(epoch) {
   return `${written("year", epoch.from)}, ${clock(epoch.from)} to ${ends} UTC`;
 }
 
-/* A window by its beginning, for menus. */
+/* Format a window by its beginning, for menus. */
 export const begins = (epoch) => (wholeDays(epoch) ? windowText(epoch) : `${written("day", epoch.from)}, ${clock(epoch.from)}`);
 
-/* Codes such as not_all_counted, as words. */
+/* Format codes such as not_all_counted as words. */
 export const plain = (code) => code.replaceAll("_", " ");
