@@ -25,11 +25,11 @@ from starlette.types import Receive, Scope, Send
 from blendstream.agents.clocks import ClockCheck
 from blendstream.agents.gateway.http.cors import Cors
 from blendstream.agents.gateway.http.request_types import MalformedBody
-from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
+from blendstream.agents.gateway.http.requests import RefusedRequest, SubmitRequest
 from blendstream.agents.gateway.http.resource_limits import ByteBudget
-from blendstream.agents.gateway.http.responses import Answer, problem
+from blendstream.agents.gateway.http.responses import HttpResponse, problem
 from blendstream.agents.gateway.openapi import openapi_document
-from blendstream.agents.gateway.read.read_api import Reading
+from blendstream.agents.gateway.read.read_api import ReadApi
 from blendstream.agents.gateway.routes import ROUTES, ApiRoute
 from blendstream.agents.gateway.state import metrics
 from blendstream.agents.gateway.state.frame_writer import FrameWriter
@@ -37,7 +37,7 @@ from blendstream.agents.gateway.state.metrics import GATEWAY_TOTALS, RouteTotals
 from blendstream.agents.gateway.state.publications import Publications
 from blendstream.agents.gateway.submit.admission import Admission
 from blendstream.agents.gateway.submit.record_submissions import Cohorts
-from blendstream.agents.gateway.submit.submitting import Submitting
+from blendstream.agents.gateway.submit.submitting import SubmitApi
 from blendstream.agents.tokens import ApplicationTokens
 from blendstream.streams.settings.sections import GatewaySettings
 
@@ -46,7 +46,7 @@ __all__ = ["Gateway"]
 log = logging.getLogger(__name__)
 
 #: Takes Starlette's request, or a `SubmitRequest`.
-Handler = Callable[[Any], Awaitable[Answer]]
+Handler = Callable[[Any], Awaitable[HttpResponse]]
 
 
 class Gateway:
@@ -72,12 +72,12 @@ class Gateway:
         self._clock = clock
         self._cors = cors
         self._unready = unready
-        self._reading = Reading(
+        self._reading = ReadApi(
             publications,
             wall_clock,
             description=lambda: openapi_document(batch_entries=limits.batch_entries),
         )
-        self._submitting = Submitting(
+        self._submitting = SubmitApi(
             limits=limits,
             publications=publications,
             writer=writer,
@@ -128,30 +128,30 @@ class Gateway:
                 if found is not None:
                     handler, totals = found
                     request = SubmitRequest(scope, receive, self._bodies)
-                    answer = await handler(request)
+                    response = await handler(request)
                 else:
                     # With an application in the scope, the router raises for unknown paths.
                     scope["app"] = self
                     await self._router(scope, receive, send)
-                    answer, totals = scope["answer"], scope["totals"]
+                    response, totals = scope["response"], scope["totals"]
             except ClientDisconnect:
                 return
             except Exception as error:
-                answer = self._answer_to(error, scope)
+                response = self._response_to(error, scope)
                 if found is None:
                     totals = scope.get("totals", metrics.OTHER_ROUTES)
             # Outside the `except`: the error and its stack, which refer to the request, are freed.
-            totals.answered(answer.status, time.perf_counter() - began)
+            totals.count(response.status, time.perf_counter() - began)
             cors = self._cors
-            await answer.send(send, None if cors is None else cors.headers(scope["headers"]))
+            await response.send(send, None if cors is None else cors.headers(scope["headers"]))
         finally:
             self.in_flight -= 1
             if request is not None:
-                request.answered()
+                request.release()
 
-    def _answer_to(self, error: Exception, scope: Scope) -> Answer:
-        if isinstance(error, Refused):
-            return error.answer
+    def _response_to(self, error: Exception, scope: Scope) -> HttpResponse:
+        if isinstance(error, RefusedRequest):
+            return error.response
         if isinstance(error, MalformedBody):
             return problem(400, str(error))
         if isinstance(error, HTTPException):
@@ -160,23 +160,23 @@ class Gateway:
         log.error("request_failed", exc_info=error)
         return problem(500, "an error in the gateway; it was logged, and a retry may succeed")
 
-    def _not_routed(self, scope: Scope) -> Answer:
+    def _not_routed(self, scope: Scope) -> HttpResponse:
         if "route" not in scope:
             return problem(404, "no such path; /openapi.json lists the API's paths")
         offered = sorted({*scope["route"].methods, "OPTIONS"})
         allow = (b"allow", ", ".join(offered).encode())
         if scope["method"] == "OPTIONS":
             cors = [] if self._cors is None else self._cors.preflight(scope["headers"], offered)
-            return Answer(204, b"", b"text/plain", [allow, *cors])
+            return HttpResponse(204, b"", b"text/plain", [allow, *cors])
         return problem(405, f"this path allows {', '.join(offered)}", headers=[allow])
 
     # --- health ----------------------------------------------------------------------------------
 
-    async def get_health(self, request: Request) -> Answer:
+    async def get_health(self, request: Request) -> HttpResponse:
         """Return 200 while the process runs."""
         return self._reading.health(200, [])
 
-    async def get_readiness(self, request: Request) -> Answer:
+    async def get_readiness(self, request: Request) -> HttpResponse:
         """Return 200 while submissions are accepted, otherwise 503 with the reasons."""
         reasons = self._unready()
         if not self._clock.ok:
@@ -193,4 +193,4 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["totals"] = self._totals
-        scope["answer"] = await self._handler(Request(scope))
+        scope["response"] = await self._handler(Request(scope))

@@ -137,7 +137,7 @@ class GatewayProcess:
             await self._producer.start()
         except Exception as error:
             raise StoreUnavailable(
-                f"Kafka must answer a producer at {settings.kafka.bootstrap}, got "
+                f"Kafka must respond to a producer at {settings.kafka.bootstrap}, got "
                 f"{type(error).__name__}; is it running, and may this user write?"
             ) from error
         self._listening = listen(gateway)
@@ -297,8 +297,8 @@ class GatewayProcess:
         while True:
             sent_s = time.time()
             with contextlib.suppress(Exception):
-                answer = await (await self._producer.send(topics.clock.name, 0, _PROBE))
-                self._compare_clocks((topics.clock.name, 0), sent_s, append_time_ms(answer))
+                acknowledged = await (await self._producer.send(topics.clock.name, 0, _PROBE))
+                self._compare_clocks((topics.clock.name, 0), sent_s, append_time_ms(acknowledged))
             await asyncio.sleep(_PROBE_EVERY_S if self._clock.measured else _FIRST_PROBE_AGAIN_S)
 
     def _delivered(

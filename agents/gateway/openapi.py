@@ -33,7 +33,7 @@ _SENTENCES = {
     415: "The body must be JSON, not compressed.",
     422: "No entry was accepted and a retry cannot succeed; the verdicts have the reasons.",
     429: "Too many entries; repeat the same request after Retry-After.",
-    503: "Unavailable; repeat the same request after Retry-After. Queued entries count once.",
+    503: "Unavailable; repeat the same request after Retry-After. QueuedSlice entries count once.",
 }
 _TAGS = {
     "submit": "For devices and applications.",

@@ -15,9 +15,9 @@ from msgspec import Meta
 
 from blendstream.agents.gateway.http.request_types import EpochNumber, OptinRecord, Report
 from blendstream.agents.gateway.http.responses import Problem
-from blendstream.agents.gateway.read.answer_types import Epochs, Health
 from blendstream.agents.gateway.read.epoch_series import EpochSeries
 from blendstream.agents.gateway.read.estimates_tables import TABLES
+from blendstream.agents.gateway.read.response_types import Epochs, Health
 from blendstream.agents.gateway.state.verdicts import Verdicts
 
 __all__ = ["ROUTES", "ApiRoute", "Document", "Parameter"]

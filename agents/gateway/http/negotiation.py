@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from blendstream.agents.gateway.http.responses import JSON, Answer, Headers, Part, problem
+from blendstream.agents.gateway.http.responses import JSON, Headers, HttpResponse, Part, problem
 
 __all__ = [
+    "CACHE_ONE_MINUTE",
     "CSV",
-    "FOR_A_MINUTE",
-    "FOR_EVER",
-    "NO_SUCH_FORM",
+    "IMMUTABLE",
+    "NOT_ACCEPTABLE",
     "Representation",
     "accepts_gzip",
-    "choose_form",
-    "document_answer",
-    "form_for",
+    "choose_media_type",
+    "document_response",
+    "media_type_for",
     "packed",
-    "page_answer",
+    "page_response",
 ]
 
 CSV = b"text/csv"
@@ -34,10 +34,10 @@ CSV = b"text/csv"
 _WORTH_COMPRESSING = 1024
 
 #: For a document that never changes under its URL.
-FOR_EVER = b"public, max-age=31536000, immutable"
+IMMUTABLE = b"public, max-age=31536000, immutable"
 #: For "current" and "latest": a cache may be a minute old.
-FOR_A_MINUTE = b"public, max-age=60"
-NO_SUCH_FORM = problem(
+CACHE_ONE_MINUTE = b"public, max-age=60"
+NOT_ACCEPTABLE = problem(
     406, "accept must allow application/json or text/csv, and format be json or csv"
 )
 
@@ -63,7 +63,9 @@ def packed(body: bytes) -> bytes | None:
     return compressed if len(compressed) < len(body) else None
 
 
-def document_answer(request: Request, form: Representation, *, cache_control: bytes) -> Answer:
+def document_response(
+    request: Request, form: Representation, *, cache_control: bytes
+) -> HttpResponse:
     """Return 200 with the document, compressed if the reader accepts gzip, or 304."""
     zipped = form.packed is not None and accepts_gzip(_lines(request, "accept-encoding"))
     tag = f'"{form.name}-gzip"' if zipped else f'"{form.name}"'
@@ -74,9 +76,9 @@ def document_answer(request: Request, form: Representation, *, cache_control: by
     return _unless_known(request, tag, body or b"", form.content_type, extra)
 
 
-def page_answer(
+def page_response(
     request: Request, name: str, parts: Sequence[Part], content_type: bytes, extra: Headers
-) -> Answer:
+) -> HttpResponse:
     """Return 200 with these parts in order, or 304; `name` identifies their bytes in the ETag."""
     return _unless_known(request, f'"{name}"', parts, content_type, [*extra, (b"vary", b"accept")])
 
@@ -87,19 +89,19 @@ def _unless_known(
     body: bytes | Sequence[Part],
     content_type: bytes,
     extra: Headers,
-) -> Answer:
+) -> HttpResponse:
     extra = [(b"etag", tag.encode()), *extra]
     if _has_it(_lines(request, "if-none-match"), tag):
-        return Answer(304, b"", content_type, extra)
-    return Answer(200, body, content_type, extra)
+        return HttpResponse(304, b"", content_type, extra)
+    return HttpResponse(200, body, content_type, extra)
 
 
-def form_for(request: Request) -> bytes:
+def media_type_for(request: Request) -> bytes:
     """Return JSON or CSV, by `?format=` or else by the Accept header; empty for neither."""
     asked = request.query_params.get("format")
     if asked is not None:
         return {"json": JSON, "csv": CSV}.get(asked, b"")
-    return choose_form(_lines(request, "accept"))
+    return choose_media_type(_lines(request, "accept"))
 
 
 def _lines(request: Request, name: str) -> str:
@@ -122,12 +124,12 @@ def accepts_gzip(accept_encoding: str) -> bool:
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
-def choose_form(accept: str) -> bytes:
+def choose_media_type(accept: str) -> bytes:
     """Return JSON or CSV, whichever this Accept header weights higher; JSON if equal.
 
-    >>> [choose_form(h) for h in ("", "text/csv", "text/csv;q=0.5, application/json", "*/*")]
+    >>> [choose_media_type(h) for h in ("", "text/csv", "text/csv;q=0.5, application/json", "*/*")]
     [b'application/json', b'text/csv', b'application/json', b'application/json']
-    >>> choose_form("image/png")
+    >>> choose_media_type("image/png")
     b''
     """
     if not accept.strip():

@@ -15,19 +15,19 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from blendstream.agents.gateway.http.resource_limits import ByteBudget
-from blendstream.agents.gateway.http.responses import TAKEN_AT_ONCE, Answer, problem
+from blendstream.agents.gateway.http.responses import SEND_PIECE_BYTES, HttpResponse, problem
 
-__all__ = ["Refused", "SubmitRequest"]
+__all__ = ["RefusedRequest", "SubmitRequest"]
 
 _CLOSE = [(b"connection", b"close")]
 
 
-class Refused(Exception):
-    """Ends the reading of a request; `answer` is the problem response to send."""
+class RefusedRequest(Exception):
+    """Ends the reading of a request; `response` is the problem to send."""
 
     def __init__(self, status: int, detail: str, **more: Any) -> None:
         super().__init__(status)
-        self.answer = problem(status, detail, **more)
+        self.response = problem(status, detail, **more)
 
 
 class SubmitRequest:
@@ -49,10 +49,10 @@ class SubmitRequest:
         self._budget = budget
         self._held = self._body_bytes = 0
 
-    def hold(self, size: int) -> None:
-        """Reserve `size` more bytes until the response is sent, or raise `Refused`."""
+    def reserve(self, size: int) -> None:
+        """Reserve `size` more bytes until the response is sent, or raise `RefusedRequest`."""
         if not self._budget.take(size):
-            raise Refused(
+            raise RefusedRequest(
                 503,
                 "too many requests are being read; send the same request again later",
                 retry_after_s=1,
@@ -60,44 +60,44 @@ class SubmitRequest:
             )
         self._held += size
 
-    def hold_answer(self, answer: Answer) -> Answer:
-        """Reserve memory for a response that is sent in several pieces, or raise `Refused`.
+    def reserve_response(self, response: HttpResponse) -> HttpResponse:
+        """Reserve memory for a response that is sent in several pieces, or raise `RefusedRequest`.
 
         The sender then repeats the request; entries already queued still count once.
         """
-        if answer.size > TAKEN_AT_ONCE:
-            self.hold(answer.size)
-        return answer
+        if response.size > SEND_PIECE_BYTES:
+            self.reserve(response.size)
+        return response
 
-    def body_dropped(self, kept: int = 0) -> None:
+    def release_body(self, kept: int = 0) -> None:
         """Release the body's reservation, except `kept` bytes for data derived from it."""
         released = self._body_bytes - kept
         self._budget.give_back(released)
         self._held -= released
         self._body_bytes = 0
 
-    def answered(self) -> None:
+    def release(self) -> None:
         """Release all reservations; the response has been sent."""
         self._budget.give_back(self._held)
         self._held = 0
 
     async def body(self, *, body_bytes: int) -> bytes:
-        """Return the whole body, reserved until `body_dropped`, or raise `Refused`."""
+        """Return the whole body, reserved until `release_body`, or raise `RefusedRequest`."""
         headers = self.headers
         stated = headers.get(b"content-length")
         if stated is None:
-            raise Refused(
+            raise RefusedRequest(
                 411,
                 "the request must state its body's size in Content-Length; chunked bodies are not "
                 "accepted",
                 headers=_CLOSE,
             )
         if not stated.isdigit():
-            raise Refused(400, "content-length must be a number of bytes", headers=_CLOSE)
+            raise RefusedRequest(400, "content-length must be a number of bytes", headers=_CLOSE)
         # Python refuses to convert thousands of digits.
         size = int(stated) if len(stated) <= 16 else body_bytes + 1
         if size > body_bytes:
-            raise Refused(
+            raise RefusedRequest(
                 413,
                 f"the body must be at most {body_bytes} bytes; send fewer entries in one request",
                 headers=_CLOSE,
@@ -106,8 +106,8 @@ class SubmitRequest:
         if kind is not None and kind != b"application/json":
             _check_type(kind)
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Refused(415, "the body must not be compressed; send it as it is")
-        self.hold(size)
+            raise RefusedRequest(415, "the body must not be compressed; send it as it is")
+        self.reserve(size)
         self._body_bytes = size
         message = await self._receive()
         if message["type"] != "http.request":
@@ -116,7 +116,7 @@ class SubmitRequest:
         if message.get("more_body"):
             body = await self._rest(body, size)
         if len(body) != size:
-            raise Refused(
+            raise RefusedRequest(
                 400, "the body must be as long as Content-Length states, and is not", headers=_CLOSE
             )
         return body
@@ -147,7 +147,7 @@ def _check_type(kind: bytes) -> None:
     if essence.strip().lower() != b"application/json" or (
         charset.startswith(b"charset=") and charset.strip(b'"') not in _UTF_8
     ):
-        raise Refused(415, "content-type must be application/json, in UTF-8")
+        raise RefusedRequest(415, "content-type must be application/json, in UTF-8")
 
 
 _UTF_8 = (b"charset=utf-8", b'charset="utf-8', b"charset=utf8")

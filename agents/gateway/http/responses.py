@@ -16,12 +16,12 @@ from blendstream.agents.gateway.http.request_types import EpochNumber
 
 __all__ = [
     "JSON",
-    "TAKEN_AT_ONCE",
-    "Answer",
+    "SEND_PIECE_BYTES",
     "Headers",
+    "HttpResponse",
     "Part",
     "Problem",
-    "json_answer",
+    "json_response",
     "problem",
 ]
 
@@ -30,14 +30,14 @@ Part = bytes | memoryview
 
 #: A larger response is sent in pieces of this size. Sending ends when the reader has taken all but
 #: the last piece, and until then the request's memory stays reserved.
-TAKEN_AT_ONCE = 64 * 1024
+SEND_PIECE_BYTES = 64 * 1024
 
 JSON = b"application/json"
 _PROBLEM_JSON = b"application/problem+json"
 _encode = msgspec.json.Encoder().encode
 
 
-class Answer:
+class HttpResponse:
     """A response: status, headers and a body in parts.
 
     The body of Starlette's response is one `bytes`; this one sends parts shared between responses.
@@ -52,7 +52,7 @@ class Answer:
         self.status = status
         self.parts: Sequence[Part] = (body,) if isinstance(body, bytes) else body
         self.size = sum(map(len, self.parts))
-        if self.size <= TAKEN_AT_ONCE and len(self.parts) > 1:
+        if self.size <= SEND_PIECE_BYTES and len(self.parts) > 1:
             self.parts = (b"".join(self.parts),)
         self.headers: Headers = [
             (b"content-type", content_type),
@@ -70,14 +70,14 @@ class Answer:
         """Send the response over ASGI, with `extra` headers if given."""
         headers = self.headers if extra is None else self.headers + extra
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        if self.size <= TAKEN_AT_ONCE:
+        if self.size <= SEND_PIECE_BYTES:
             await send({"type": "http.response.body", "body": self.parts[0]})
             return
         for part in self.parts:
             # Slices of a view copy nothing.
-            whole = memoryview(part) if len(part) > TAKEN_AT_ONCE else part
-            for start in range(0, len(whole), TAKEN_AT_ONCE):
-                piece = whole[start : start + TAKEN_AT_ONCE]
+            whole = memoryview(part) if len(part) > SEND_PIECE_BYTES else part
+            for start in range(0, len(whole), SEND_PIECE_BYTES):
+                piece = whole[start : start + SEND_PIECE_BYTES]
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body"})
 
@@ -123,15 +123,15 @@ def problem(
     retry_after_s: float | None = None,
     headers: Iterable[tuple[bytes, bytes]] = (),
     **members: Any,
-) -> Answer:
+) -> HttpResponse:
     """Return an error response; `retry_after_s` is rounded up to whole seconds."""
     extra = [(b"cache-control", b"no-store"), *headers]
     if retry_after_s is not None:
         extra.append((b"retry-after", b"%d" % max(1, -int(-retry_after_s // 1))))
     body = Problem(title=_TITLES[status], status=status, detail=detail, **members)
-    return Answer(status, _encode(body), _PROBLEM_JSON, extra)
+    return HttpResponse(status, _encode(body), _PROBLEM_JSON, extra)
 
 
-def json_answer(status: int, value: Any, headers: Headers | None = None) -> Answer:
+def json_response(status: int, value: Any, headers: Headers | None = None) -> HttpResponse:
     """Return `value` as a JSON response; msgspec must be able to encode it."""
-    return Answer(status, _encode(value), JSON, headers or [])
+    return HttpResponse(status, _encode(value), JSON, headers or [])

@@ -17,22 +17,28 @@ import msgspec
 from starlette.requests import Request
 
 from blendstream.agents.gateway.http.negotiation import (
+    CACHE_ONE_MINUTE,
     CSV,
-    FOR_A_MINUTE,
-    FOR_EVER,
-    NO_SUCH_FORM,
+    IMMUTABLE,
+    NOT_ACCEPTABLE,
     Representation,
-    document_answer,
-    form_for,
+    document_response,
+    media_type_for,
     packed,
-    page_answer,
+    page_response,
 )
-from blendstream.agents.gateway.http.responses import JSON, Answer, Part, json_answer, problem
-from blendstream.agents.gateway.read.answer_types import Collecting, Epochs, Health, PausedView
+from blendstream.agents.gateway.http.responses import (
+    JSON,
+    HttpResponse,
+    Part,
+    json_response,
+    problem,
+)
 from blendstream.agents.gateway.read.epoch_series import SCHEMA as SERIES_SCHEMA
 from blendstream.agents.gateway.read.epoch_series import series_piece
 from blendstream.agents.gateway.read.estimates_csv import csv_head, csv_table
 from blendstream.agents.gateway.read.estimates_tables import TABLES, Table
+from blendstream.agents.gateway.read.response_types import Collecting, Epochs, Health, PausedView
 from blendstream.agents.gateway.state.publications import (
     Publications,
     PublishedDocument,
@@ -42,7 +48,7 @@ from blendstream.streams.wire.epoch_numbers import MAX_EPOCH
 from blendstream.streams.wire.schemas import NAMES as SCHEMAS
 from blendstream.streams.wire.schemas import schema
 
-__all__ = ["Reading"]
+__all__ = ["ReadApi"]
 
 _DEFAULT_PAGE, _DEFAULT_SERIES, _LARGEST_PAGE = 10, 30, 100
 #: A page ends before it exceeds this size, but has at least one document.
@@ -58,10 +64,10 @@ _NO_SUCH_PAGE = problem(
 _NO_SUCH_TABLE = problem(400, f"table must be one of {', '.join(TABLES)}")
 _Made = Literal["csv", "series"]
 #: States change once a minute at most, so caches may absorb many devices that poll.
-_FOR_SECONDS = b"public, max-age=5"
+_CACHE_SECONDS = b"public, max-age=5"
 
 
-class Reading:
+class ReadApi:
     """The handlers of all GET endpoints except health."""
 
     def __init__(
@@ -81,16 +87,16 @@ class Reading:
 
     # --- documents -------------------------------------------------------------------------------
 
-    async def get_current_head_list(self, request: Request) -> Answer:
+    async def get_current_head_list(self, request: Request) -> HttpResponse:
         current = self._publications.current_head_list
         found = None if current is None else self._publications.head_lists.get(current)
         if found is None:
             return problem(
                 404, "no head list accepts reports yet; see /v1/epochs and try again later"
             )
-        return _served(request, found, FOR_A_MINUTE)
+        return _served(request, found, CACHE_ONE_MINUTE)
 
-    async def get_head_list(self, request: Request) -> Answer:
+    async def get_head_list(self, request: Request) -> HttpResponse:
         published, wanted = self._publications, request.path_params["id"]
         found = published.head_lists.get(wanted)
         if found is None:
@@ -105,46 +111,46 @@ class Reading:
             found = published.head_lists.get(wanted)
         if found is None:
             return problem(404, "this gateway has no head list with this id; fetch the current one")
-        return _served(request, found, FOR_EVER)
+        return _served(request, found, IMMUTABLE)
 
-    async def get_latest_estimates(self, request: Request) -> Answer:
+    async def get_latest_estimates(self, request: Request) -> HttpResponse:
         # Devices replace their copy with this document: one without results must not empty it.
         found = newest_with_rows(self._publications.estimates.values())
         if found is None:
             return problem(404, "no epoch with results has been published yet; see /v1/epochs")
-        return await self._estimates(request, found, FOR_A_MINUTE)
+        return await self._estimates(request, found, CACHE_ONE_MINUTE)
 
-    async def get_epoch_estimates(self, request: Request) -> Answer:
+    async def get_epoch_estimates(self, request: Request) -> HttpResponse:
         found = _of_epoch(self._publications.estimates, request)
         if found is None:
             return problem(404, "no published epoch has this number here; see /v1/estimates")
-        return await self._estimates(request, found, FOR_EVER)
+        return await self._estimates(request, found, IMMUTABLE)
 
-    async def get_latest_click_graph(self, request: Request) -> Answer:
+    async def get_latest_click_graph(self, request: Request) -> HttpResponse:
         graphs = self._publications.click_graphs
         if not graphs:
             return problem(404, "no click graph was published; it is an optional release")
-        return _served(request, graphs[max(graphs)], FOR_A_MINUTE)
+        return _served(request, graphs[max(graphs)], CACHE_ONE_MINUTE)
 
-    async def get_click_graph(self, request: Request) -> Answer:
+    async def get_click_graph(self, request: Request) -> HttpResponse:
         found = _of_epoch(self._publications.click_graphs, request)
         if found is None:
             return problem(404, "this gateway has no click graph of this epoch")
-        return _served(request, found, FOR_EVER)
+        return _served(request, found, IMMUTABLE)
 
     async def _estimates(
         self, request: Request, found: PublishedDocument, cache_control: bytes
-    ) -> Answer:
-        form = form_for(request)
+    ) -> HttpResponse:
+        form = media_type_for(request)
         if form == JSON:
             return _served(request, found, cache_control)
         if form != CSV:
-            return NO_SUCH_FORM
+            return NOT_ACCEPTABLE
         table = _table_asked(request)
         if table is None:
             return _NO_SUCH_TABLE
         whole = await self._made(found, "csv", table)
-        return document_answer(request, whole, cache_control=cache_control)
+        return document_response(request, whole, cache_control=cache_control)
 
     async def _made(self, found: PublishedDocument, kind: _Made, table: Table) -> Representation:
         """Return the document as a CSV table or its part of a series, cached if possible."""
@@ -169,7 +175,7 @@ class Reading:
 
     # --- history ---------------------------------------------------------------------------------
 
-    async def get_estimates(self, request: Request) -> Answer:
+    async def get_estimates(self, request: Request) -> HttpResponse:
         asked = _page_asked(request.query_params, _DEFAULT_PAGE)
         if asked is None:
             return _NO_SUCH_PAGE
@@ -185,8 +191,8 @@ class Reading:
             page.append(estimates[number])
         more = len(page) < len(numbers)
         following = _following(request, page[-1].epoch, limit) if more else None
-        form = form_for(request)
-        headers = [(b"cache-control", FOR_A_MINUTE)]
+        form = media_type_for(request)
+        headers = [(b"cache-control", CACHE_ONE_MINUTE)]
         if following is not None:
             headers.append((b"link", f'<{following}>; rel="next"'.encode()))
         if form == CSV:
@@ -199,13 +205,13 @@ class Reading:
                 whole = await self._made(document, "csv", table)
                 parts.append(memoryview(whole.body)[len(head) :])
             name = _page_name(f"csv {table}", page, following)
-            return page_answer(request, name, parts, _CSV_TYPE, headers)
+            return page_response(request, name, parts, _CSV_TYPE, headers)
         if form != JSON:
-            return NO_SUCH_FORM
+            return NOT_ACCEPTABLE
         listed = _listed(b'{"estimates":[', [document.body for document in page], following)
-        return page_answer(request, _page_name("json", page, following), listed, JSON, headers)
+        return page_response(request, _page_name("json", page, following), listed, JSON, headers)
 
-    async def get_series(self, request: Request) -> Answer:
+    async def get_series(self, request: Request) -> HttpResponse:
         asked = _page_asked(request.query_params, _DEFAULT_SERIES)
         if asked is None:
             return _NO_SUCH_PAGE
@@ -226,40 +232,42 @@ class Reading:
         more = len(pieces) < len(page)
         following = _following(request, page[len(pieces) - 1].epoch, limit) if more else None
         head = msgspec.json.encode({"schema": SERIES_SCHEMA, "table": table})[:-1]
-        return page_answer(
+        return page_response(
             request,
             _page_name(f"series {table}", page[: len(pieces)], following),
             _listed(head + b',"epochs":[', pieces, following),
             JSON,
-            [(b"cache-control", FOR_A_MINUTE)],
+            [(b"cache-control", CACHE_ONE_MINUTE)],
         )
 
     # --- states ----------------------------------------------------------------------------------
 
-    async def get_epochs(self, request: Request) -> Answer:
+    async def get_epochs(self, request: Request) -> HttpResponse:
         published = self._publications
         now_s = self._wall_clock()
         view, pause = published.collecting(now_s), published.paused(now_s)
         collecting = msgspec.convert(view, Collecting | None, from_attributes=True)
         paused = None if pause is None else PausedView(pause.resumes_s, pause.reason)
         newest_first = [view for _, view in sorted(published.epochs.items(), reverse=True)]
-        return json_answer(
-            200, Epochs(collecting, paused, newest_first), [(b"cache-control", _FOR_SECONDS)]
+        return json_response(
+            200, Epochs(collecting, paused, newest_first), [(b"cache-control", _CACHE_SECONDS)]
         )
 
-    def health(self, status: int, reasons: list[str]) -> Answer:
+    def health(self, status: int, reasons: list[str]) -> HttpResponse:
         """Return `ready`, with the reasons if it is false."""
-        return json_answer(status, Health(not reasons, reasons), [(b"cache-control", b"no-store")])
+        return json_response(
+            status, Health(not reasons, reasons), [(b"cache-control", b"no-store")]
+        )
 
-    async def get_schema(self, request: Request) -> Answer:
+    async def get_schema(self, request: Request) -> HttpResponse:
         if request.path_params["name"] not in SCHEMAS:
             return problem(404, f"schemas are named {', '.join(SCHEMAS)}")
-        return document_answer(
-            request, _schema(request.path_params["name"]), cache_control=FOR_A_MINUTE
+        return document_response(
+            request, _schema(request.path_params["name"]), cache_control=CACHE_ONE_MINUTE
         )
 
-    async def get_openapi(self, request: Request) -> Answer:
-        return document_answer(request, self._description(), cache_control=FOR_A_MINUTE)
+    async def get_openapi(self, request: Request) -> HttpResponse:
+        return document_response(request, self._description(), cache_control=CACHE_ONE_MINUTE)
 
 
 @functools.cache
@@ -310,9 +318,9 @@ def _following(request: Request, before: int, limit: int) -> str:
     return f"{path}?{urlencode({'before': before, 'limit': limit, **kept})}"
 
 
-def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> Answer:
+def _served(request: Request, found: PublishedDocument, cache_control: bytes) -> HttpResponse:
     form = Representation(found.id, found.body, found.packed)
-    return document_answer(request, form, cache_control=cache_control)
+    return document_response(request, form, cache_control=cache_control)
 
 
 def _of_epoch(

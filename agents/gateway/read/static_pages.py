@@ -18,12 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from blendstream.agents.gateway.http.negotiation import (
-    FOR_A_MINUTE,
+    CACHE_ONE_MINUTE,
     Representation,
-    document_answer,
+    document_response,
     packed,
 )
-from blendstream.agents.gateway.http.responses import Answer
+from blendstream.agents.gateway.http.responses import HttpResponse
 
 __all__ = ["FOLDER", "StaticPages"]
 
@@ -55,13 +55,13 @@ class StaticPages:
                 at = path.removesuffix("index.html")
                 self._pages |= {at: page, at.removesuffix("/") or "/": page}
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: Request) -> HttpResponse:
         page = self._pages.get(request.scope["path"])
         if page is None or request.method not in ("GET", "HEAD"):
             raise HTTPException(404)
-        answer = document_answer(request, page, cache_control=FOR_A_MINUTE)
-        answer.headers += _GUARDS
-        return answer
+        response = document_response(request, page, cache_control=CACHE_ONE_MINUTE)
+        response.headers += _GUARDS
+        return response
 
 
 def _page(file: Path) -> Representation:

@@ -95,7 +95,7 @@ class RouteTotals:
         self._slots = [0] * (len(_SECONDS) + 1)
         self._seconds = 0.0
 
-    def answered(self, status: int, seconds: float) -> None:
+    def count(self, status: int, seconds: float) -> None:
         """Count one response."""
         self._by_status[status] = self._by_status.get(status, 0) + 1
         self._slots[bisect_left(_SECONDS, seconds)] += 1
@@ -169,7 +169,7 @@ class EntryMeter:
     def __init__(self, stem: InputStream) -> None:
         self._totals = GATEWAY_TOTALS.verdicts(stem, [_ACCEPTED, *Reason])
 
-    def judged(self, verdicts: Sequence[Verdict]) -> None:
+    def count(self, verdicts: Sequence[Verdict]) -> None:
         """Count the verdicts of one request."""
         totals = self._totals
         accepted = verdicts.count(ACCEPTED)

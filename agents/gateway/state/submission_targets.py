@@ -22,7 +22,7 @@ from blendstream.agents.gateway.state.verdicts import (
     NOT_ACKNOWLEDGED,
     Reason,
     Verdict,
-    refused,
+    refusal,
     retry,
 )
 from blendstream.blender.values.answer_shape import AnswerShape
@@ -105,7 +105,7 @@ def _early(target: OptinTarget) -> Verdict:
 
 
 def _late(target: OptinTarget) -> Verdict:
-    return refused(
+    return refusal(
         Reason.LATE,
         f"the record reached the log after the grace of epoch {target.epoch}; it is not counted",
     )
@@ -147,13 +147,13 @@ class ReportTarget:
         )
         self.dtype = np.dtype(f"<u{width}")
         self.pack = struct.Struct(f"<{per_entry}{_STRUCT_CODES[width]}").pack
-        self.wrong_shape = refused(
+        self.wrong_shape = refusal(
             Reason.WRONG_SHAPE,
             f"a report on this head list must hold {answers} answers of {cells_per_answer} "
             f"strictly increasing cell numbers from 0 to {cells - 1}; build it with the "
             "randomizer that the head list names",
         )
-        self.late = refused(
+        self.late = refusal(
             Reason.LATE,
             f"the time for reports on the head list of epoch {epoch} has ended; "
             "fetch the current head list",

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from blendstream.agents.gateway.http.request_types import EpochNumber
-from blendstream.agents.gateway.http.responses import JSON, Answer, problem
+from blendstream.agents.gateway.http.responses import JSON, HttpResponse, problem
 from blendstream.agents.gateway.state.frame_writer import Delivered
 from blendstream.streams.wire.submissions import EntryStatus
 
@@ -25,14 +25,14 @@ __all__ = [
     "ACCEPTED",
     "ONE_ACCEPTED",
     "QUEUED_ENTRY_BYTES",
-    "Judge",
-    "Queued",
+    "QueuedSlice",
     "Reason",
     "Verdict",
-    "all_settled",
-    "answer_for",
-    "refused",
+    "VerdictRule",
+    "refusal",
+    "response_to",
     "retry",
+    "wait_for_all_verdicts",
 ]
 
 #: Upper bound on the memory of one entry while it waits for Kafka: its index, twice.
@@ -80,7 +80,7 @@ _ACCEPTED_JSON = _encode(ACCEPTED)
 
 
 @functools.lru_cache(maxsize=1024)
-def refused(reason: Reason, detail: str) -> Verdict:
+def refusal(reason: Reason, detail: str) -> Verdict:
     """Return a permanent refusal: a retry cannot succeed. Cached, as many entries share one."""
     return Verdict(EntryStatus.REFUSED, reason, detail)
 
@@ -102,7 +102,7 @@ NO_ADMISSION = retry(
 BUSY = retry(Reason.BUSY, "too many entries are waiting; send the same entry again later")
 
 
-class Judge(Protocol):
+class VerdictRule(Protocol):
     """Decides a queued entry's verdict from the broker's append time."""
 
     def verdict(self, append_ms: int | None) -> Verdict:
@@ -110,14 +110,14 @@ class Judge(Protocol):
 
 
 @dataclass(slots=True)
-class Queued:
+class QueuedSlice:
     """The verdicts of one slice of a request, and the frames that some of them wait for."""
 
     verdicts: list[Verdict]
     #: The frame's append time to come, who decides by it, and the indexes of its entries' verdicts.
-    waiting: list[tuple[Delivered, Judge, Iterable[int]]] = field(default_factory=list)
+    waiting: list[tuple[Delivered, VerdictRule, Iterable[int]]] = field(default_factory=list)
 
-    async def settled(self) -> list[Verdict]:
+    async def wait_for_verdicts(self) -> list[Verdict]:
         """Return the verdicts, after Kafka acknowledged the frames or the deadline passed."""
         verdicts = self.verdicts
         for delivered, judge, places in self.waiting:
@@ -128,28 +128,28 @@ class Queued:
         return verdicts
 
 
-async def all_settled(slices: Sequence[Queued]) -> list[Verdict]:
+async def wait_for_all_verdicts(slices: Sequence[QueuedSlice]) -> list[Verdict]:
     """Return the verdicts of all slices of a request, in order."""
     if len(slices) == 1:
-        return await slices[0].settled()
-    return [verdict for queued in slices for verdict in await queued.settled()]
+        return await slices[0].wait_for_verdicts()
+    return [verdict for queued in slices for verdict in await queued.wait_for_verdicts()]
 
 
-def _accepted(entries: int) -> Answer:
+def _accepted(entries: int) -> HttpResponse:
     body = b'{"verdicts":[' + b",".join([_ACCEPTED_JSON] * entries) + b"]}"
-    return Answer(202, body, JSON, [(b"cache-control", b"no-store")])
+    return HttpResponse(202, body, JSON, [(b"cache-control", b"no-store")])
 
 
 ONE_ACCEPTED = _accepted(1)
 
 
-def answer_for(
+def response_to(
     verdicts: Sequence[Verdict],
     *,
     retry_after_s: float,
     epoch: int | None = None,
     resumes_s: int | None = None,
-) -> Answer:
+) -> HttpResponse:
     """Return the HTTP response that states `verdicts`.
 
     202 if any entry was accepted; 503 if none was and some should be sent again; 422 if all were
@@ -164,7 +164,7 @@ def answer_for(
         if again:
             headers.append((b"retry-after", b"%d" % max(1, -int(-retry_after_s // 1))))
         status = 202 if EntryStatus.ACCEPTED in statuses else 200
-        return Answer(status, _encode(Verdicts(list(verdicts), epoch)), JSON, headers)
+        return HttpResponse(status, _encode(Verdicts(list(verdicts), epoch)), JSON, headers)
     first = next(v for v in verdicts if again is (v.status is EntryStatus.RETRY))
     return problem(
         503 if again else 422,

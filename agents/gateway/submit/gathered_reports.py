@@ -19,7 +19,7 @@ from typing import Final
 from blendstream.agents.gateway.http.request_types import Report
 from blendstream.agents.gateway.state.frame_writer import Delivered, FrameWriter
 from blendstream.agents.gateway.state.submission_targets import ReportTarget
-from blendstream.agents.gateway.state.verdicts import ACCEPTED, Judge, Verdict
+from blendstream.agents.gateway.state.verdicts import ACCEPTED, Verdict, VerdictRule
 from blendstream.agents.gateway.submit.report_submissions import queue_on_one_head_list
 
 __all__ = ["GatheredReports"]
@@ -86,7 +86,9 @@ class GatheredReports:
                     verdict.set_result(found)
 
 
-def _settle(judge: Judge, verdicts: list[asyncio.Future[Verdict]], delivered: Delivered) -> None:
+def _settle(
+    judge: VerdictRule, verdicts: list[asyncio.Future[Verdict]], delivered: Delivered
+) -> None:
     found = judge.verdict(delivered.result())
     for verdict in verdicts:
         if not verdict.done():

@@ -27,10 +27,10 @@ from blendstream.agents.gateway.state.submission_targets import OptinTarget, Opt
 from blendstream.agents.gateway.state.verdicts import (
     ACCEPTED,
     BUSY,
-    Queued,
+    QueuedSlice,
     Reason,
     Verdict,
-    refused,
+    refusal,
 )
 from blendstream.agents.tokens import Sender
 from blendstream.blender.values.errors import ParameterError
@@ -72,17 +72,17 @@ def _cohort_key(secret: bytes) -> bytes:
     return HKDF(hashes.SHA256(), 32, salt=None, info=b"blendstream cohorts").derive(secret)
 
 
-_OTHER_COHORT = refused(
+_OTHER_COHORT = refusal(
     Reason.OTHER_COHORT,
     "this epoch admits another cohort of users, so that each user spends less privacy budget; this "
     "is not an error, and the record may be deleted",
 )
-_OTHER_USER = refused(
+_OTHER_USER = refusal(
     Reason.OTHER_USER,
     "the token must be minted for the user whose record this is; get one from the application's "
     "backend for that user",
 )
-_USER_ID = refused(
+_USER_ID = refusal(
     Reason.MALFORMED, f"user_id must be text of 1 to {MAX_USER_ID_BYTES} bytes of UTF-8"
 )
 
@@ -96,17 +96,17 @@ def queue_optin_records(
     sender: Sender,
     now_ms: float,
     paused_detail: str | None = None,
-) -> Queued:
+) -> QueuedSlice:
     """Validate each entry (a string is a decoding fault) and queue the valid ones.
 
     The sender's token determines the space of the user ids.
     """
     current = targets.now(now_ms)
-    queued = Queued([])
+    queued = QueuedSlice([])
     places: dict[Delivered, list[int]] = {}
     for i, entry in enumerate(entries):
         if isinstance(entry, str):
-            queued.verdicts.append(refused(Reason.MALFORMED, entry))
+            queued.verdicts.append(refusal(Reason.MALFORMED, entry))
             continue
         target = current
         if entry.epoch is not None:
@@ -137,7 +137,7 @@ def _queue(
         return _OTHER_COHORT if sender.may_send_for(user_id) else _OTHER_USER
     contributor = target.contributor(sender.application.user_ids, user_id)
     if record.slot >= target.records_per_user:
-        return refused(
+        return refusal(
             Reason.OVER_LIMIT,
             f"slot must be below {target.records_per_user}, the limit of records per user in "
             f"epoch {target.epoch}; send no more than that, chosen at random",
@@ -145,7 +145,7 @@ def _queue(
     try:
         query, url = _text(record)
     except ParameterError as error:
-        return refused(Reason.MALFORMED, str(error))
+        return refusal(Reason.MALFORMED, str(error))
     entry = OptinEntry(contributor, record.slot, query.encode(), url.encode())
     partition = target.keys.partition_of(contributor, target.partitions)
     if not writer.has_room(len(entry.query) + len(entry.url) + 64) or writer.is_stalled(
@@ -169,9 +169,9 @@ def _text(record: OptinRecord) -> tuple[str, str]:
 
 def _wrong_epoch(current: OptinTarget | None, paused_detail: str | None) -> Verdict:
     if current is None and paused_detail is not None:
-        return refused(Reason.PAUSED, paused_detail)
+        return refusal(Reason.PAUSED, paused_detail)
     now = "no epoch is open" if current is None else f"epoch {current.epoch} is open"
-    return refused(
+    return refusal(
         Reason.WRONG_EPOCH,
         f"epoch must be one that accepts records now (the open one, or the last one during its "
         f"grace); {now}; see /v1/epochs",

@@ -23,10 +23,10 @@ from blendstream.agents.gateway.state.verdicts import (
     ACCEPTED,
     BUSY,
     NO_ADMISSION,
-    Queued,
+    QueuedSlice,
     Reason,
     Verdict,
-    refused,
+    refusal,
 )
 from blendstream.streams.epoch_keys import EpochKeys
 from blendstream.streams.wire.frames import CONTRIBUTOR_BYTES
@@ -36,15 +36,15 @@ __all__ = ["UNKNOWN", "queue_on_one_head_list", "queue_reports"]
 _IDENTITY_BYTES: Final = 16
 
 
-UNKNOWN = refused(
+UNKNOWN = refusal(
     Reason.UNKNOWN_HEAD_LIST,
     "head_list must be the id of a published head list that still accepts reports; fetch the "
     "current one",
 )
-_PAST = refused(
+_PAST = refusal(
     Reason.LATE, "the time for reports on this head list has ended; fetch the current head list"
 )
-_NOT_HEX = refused(
+_NOT_HEX = refusal(
     Reason.MALFORMED, "contributor must be 128 random bits: 32 lower-case hexadecimal digits"
 )
 
@@ -57,7 +57,7 @@ def queue_reports(
     *,
     now_ms: float,
     unknown: Verdict | None,
-) -> Queued | None:
+) -> QueuedSlice | None:
     """Validate each entry (a string is a decoding fault) and queue the valid ones.
 
     `past` are head lists that accept no more reports. `unknown` is the verdict on reports on other
@@ -79,7 +79,7 @@ def _queue_mixed(
     writer: FrameWriter,
     now_ms: float,
     unknown: Verdict | None,
-) -> Queued | None:
+) -> QueuedSlice | None:
     by_head_list: dict[str, list[int]] = {}
     for i, entry in enumerate(entries):
         if not isinstance(entry, str):
@@ -88,8 +88,8 @@ def _queue_mixed(
         if not all(head_list in targets or head_list in past for head_list in by_head_list):
             return None
         unknown = UNKNOWN
-    queued = Queued(
-        [refused(Reason.MALFORMED, e) if isinstance(e, str) else unknown for e in entries]
+    queued = QueuedSlice(
+        [refusal(Reason.MALFORMED, e) if isinstance(e, str) else unknown for e in entries]
     )
     for head_list, places in by_head_list.items():
         target = targets.get(head_list)
@@ -120,7 +120,7 @@ def _all_on_one_head_list(
 
 def queue_on_one_head_list(
     reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
-) -> Queued:
+) -> QueuedSlice:
     """Validate reports on one head list and queue the valid ones; checked and hashed in columns.
 
     Every report is validated here, single or in a batch. Permanent faults come first: a sender must
@@ -132,7 +132,7 @@ def queue_on_one_head_list(
         good = target.late
     elif not target.admitted:
         good = NO_ADMISSION
-    queued = Queued([good] * len(reports))
+    queued = QueuedSlice([good] * len(reports))
     verdicts = queued.verdicts
     cells, fits = _cells(reports, target)
     for i in np.flatnonzero(~fits).tolist():

@@ -21,9 +21,9 @@ from blendstream.agents.gateway.http.request_types import (
     EncodedEntry,
     split,
 )
-from blendstream.agents.gateway.http.requests import Refused, SubmitRequest
+from blendstream.agents.gateway.http.requests import RefusedRequest, SubmitRequest
 from blendstream.agents.gateway.http.resource_limits import SliceScheduler, TokenBucket
-from blendstream.agents.gateway.http.responses import Answer, problem
+from blendstream.agents.gateway.http.responses import HttpResponse, problem
 from blendstream.agents.gateway.state import metrics
 from blendstream.agents.gateway.state.frame_writer import FrameWriter
 from blendstream.agents.gateway.state.publications import Publications
@@ -32,10 +32,10 @@ from blendstream.agents.gateway.state.verdicts import (
     BUSY,
     ONE_ACCEPTED,
     QUEUED_ENTRY_BYTES,
-    Queued,
+    QueuedSlice,
     Verdict,
-    all_settled,
-    answer_for,
+    response_to,
+    wait_for_all_verdicts,
 )
 from blendstream.agents.gateway.submit.admission import Admission
 from blendstream.agents.gateway.submit.gathered_reports import GatheredReports
@@ -47,7 +47,7 @@ from blendstream.agents.gateway.submit.report_submissions import (
 from blendstream.agents.tokens import ApplicationTokens, Sender, TokenRefused
 from blendstream.streams.settings.sections import GatewaySettings
 
-__all__ = ["Submitting"]
+__all__ = ["SubmitApi"]
 
 #: A body up to this size is processed immediately; larger ones alternate (`SliceScheduler`).
 _SMALL_BODY_BYTES = 16 * 1024
@@ -65,7 +65,7 @@ _TOKEN_REFUSED = {
 }
 
 
-class Submitting:
+class SubmitApi:
     """The handlers of both POST endpoints."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Submitting:
         self._gathered = GatheredReports(writer, wall_clock, self._not_queued)
         self._optin_rates: dict[tuple[str, bool], TokenBucket | None] = {}
 
-    async def post_reports(self, request: SubmitRequest) -> Answer:
+    async def post_reports(self, request: SubmitRequest) -> HttpResponse:
         """Validate and queue reports of devices."""
         body = await request.body(body_bytes=self._limits.body_bytes)
         if self._admission is not None:
@@ -107,12 +107,12 @@ class Submitting:
         if gathered is not None:
             del body
             verdict = await gathered
-            metrics.CLIENT_REPORTS.judged((verdict,))
+            metrics.CLIENT_REPORTS.count((verdict,))
             if verdict is ACCEPTED:
                 return ONE_ACCEPTED
-            return answer_for((verdict,), retry_after_s=self._retry_after_s)
+            return response_to((verdict,), retry_after_s=self._retry_after_s)
         entries = await self._entries(request, body)
-        slices: list[Queued] = []
+        slices: list[QueuedSlice] = []
         with self._taken(self._report_rate, len(entries), slices):
             unknown: Verdict | None = None
             for part in REPORTS.slices(entries):
@@ -126,10 +126,10 @@ class Submitting:
                     assert queued is not None, "every head list has a verdict now"
                 slices.append(queued)
         del body, entries, part
-        request.body_dropped()
-        verdicts = await all_settled(slices)
-        metrics.CLIENT_REPORTS.judged(verdicts)
-        return request.hold_answer(answer_for(verdicts, retry_after_s=self._retry_after_s))
+        request.release_body()
+        verdicts = await wait_for_all_verdicts(slices)
+        metrics.CLIENT_REPORTS.count(verdicts)
+        return request.reserve_response(response_to(verdicts, retry_after_s=self._retry_after_s))
 
     def _gather(self, body: bytes) -> asyncio.Future[Verdict] | None:
         """Return a future of the verdict if the body is one small report, as nearly every body is.
@@ -149,7 +149,7 @@ class Submitting:
 
     def _queue_reports(
         self, entries: Sequence[EncodedEntry], unknown: Verdict | None
-    ) -> Queued | None:
+    ) -> QueuedSlice | None:
         """Decode and queue one slice, then free the decoded reports (up to 30 times the bytes)."""
         published = self._publications
         return queue_reports(
@@ -161,7 +161,7 @@ class Submitting:
             unknown=unknown,
         )
 
-    async def post_optin_records(self, request: SubmitRequest) -> Answer:
+    async def post_optin_records(self, request: SubmitRequest) -> HttpResponse:
         """Validate and queue opt-in records of an application that presents its token."""
         sender = self._sender(request)
         body = await request.body(body_bytes=self._limits.body_bytes)
@@ -175,10 +175,10 @@ class Submitting:
             return self._wrong_clock()
         entries = await self._entries(request, body)
         if unknown:
-            return answer_for([BUSY] * len(entries), retry_after_s=self._retry_after_s)
+            return response_to([BUSY] * len(entries), retry_after_s=self._retry_after_s)
         now_ms = self._wall_clock() * 1000
         targets, paused = published.optin_targets, published.paused(now_ms / 1000)
-        slices: list[Queued] = []
+        slices: list[QueuedSlice] = []
         left_out = False
         with self._taken(self._optin_rate(sender), len(entries), slices):
             for part in OPTIN_RECORDS.slices(entries):
@@ -202,13 +202,13 @@ class Submitting:
                 del records
         # Kafka may take seconds; ids and text are freed before.
         del body, entries, part
-        request.body_dropped()
-        verdicts = await all_settled(slices)
-        metrics.OPTIN_RECORDS.judged(verdicts)
+        request.release_body()
+        verdicts = await wait_for_all_verdicts(slices)
+        metrics.OPTIN_RECORDS.count(verdicts)
         # Entries without an epoch belong to the open one; a retry after its end must state it.
         current = targets.now(now_ms) if left_out else None
-        return request.hold_answer(
-            answer_for(
+        return request.reserve_response(
+            response_to(
                 verdicts,
                 retry_after_s=self._retry_after_s,
                 epoch=None if current is None else current.epoch,
@@ -223,11 +223,11 @@ class Submitting:
         entries = split(body)
         maximum = self._limits.batch_entries
         if not entries:
-            raise Refused(400, f"a batch must hold 1 to {maximum} entries, got none")
+            raise RefusedRequest(400, f"a batch must hold 1 to {maximum} entries, got none")
         if len(entries) > maximum:
             found = f"a batch must hold at most {maximum} entries, got {len(entries)}"
-            raise Refused(413, f"{found}; send it in parts")
-        request.hold(QUEUED_ENTRY_BYTES * len(entries))
+            raise RefusedRequest(413, f"{found}; send it in parts")
+        request.reserve(QUEUED_ENTRY_BYTES * len(entries))
         return entries
 
     def _optin_rate(self, sender: Sender) -> TokenBucket | None:
@@ -244,17 +244,17 @@ class Submitting:
             sender = self._tokens.sender(authorization, now_s=self._wall_clock())
         if isinstance(sender, TokenRefused):
             headers = [(b"www-authenticate", b'Bearer realm="opt-in records"')]
-            raise Refused(401, _TOKEN_REFUSED[sender], headers=headers)
+            raise RefusedRequest(401, _TOKEN_REFUSED[sender], headers=headers)
         return sender
 
     @contextlib.contextmanager
     def _taken(
-        self, rate: TokenBucket | None, entries: int, slices: list[Queued]
+        self, rate: TokenBucket | None, entries: int, slices: list[QueuedSlice]
     ) -> Iterator[None]:
-        """Take `entries` from a rate, or raise `Refused`; give back those that were not queued."""
+        """Take `entries` from a rate, or raise `RefusedRequest`; give back those not queued."""
         wait_s = 0.0 if rate is None else rate.take(entries, now=time.monotonic())
         if wait_s > 0:
-            raise Refused(
+            raise RefusedRequest(
                 429,
                 "entries arrive faster than the operator allows; send the same request again after "
                 "the seconds in Retry-After",
@@ -270,7 +270,7 @@ class Submitting:
         burst = max(rate_per_s, self._limits.batch_entries)
         return TokenBucket(rate_per_s=rate_per_s, burst=burst) if rate_per_s else None
 
-    def _wrong_clock(self) -> Answer:
+    def _wrong_clock(self) -> HttpResponse:
         return problem(
             503,
             "this gateway's clock differs from the brokers', or was not compared yet, so it takes "

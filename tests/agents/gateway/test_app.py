@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from blendstream.agents.gateway.http.cors import Cors
-from blendstream.agents.gateway.http.negotiation import FOR_EVER
+from blendstream.agents.gateway.http.negotiation import IMMUTABLE
 from blendstream.agents.gateway.http.request_types import OPTIN_RECORDS, REPORTS
 from blendstream.agents.gateway.read.estimates_csv import COLUMNS, csv_table
 from blendstream.agents.gateway.state.publications import PublishedDocument
@@ -60,7 +60,7 @@ async def test_a_head_list_is_served_byte_for_byte_under_its_hash():
 
     assert (current.status, current.body) == (200, body)
     assert named.body == body
-    assert named.headers["cache-control"] == FOR_EVER.decode()
+    assert named.headers["cache-control"] == IMMUTABLE.decode()
     assert packed.headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed.body) == body
     assert packed.headers["etag"] != current.headers["etag"], "other bytes, another tag"
