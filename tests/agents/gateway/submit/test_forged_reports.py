@@ -80,6 +80,6 @@ def test_what_lies_weigh_with_subset_or_none():
     assert randomizer.report_probability(None, (*range(100, 115), 500)) == 0
     assert refused[0] == pytest.approx(-1.65, abs=0.005)
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert "14 to 16 of 500, like 1.6 to 1.7 people" in page
-    assert 'A forged "none" weighs like 1.6 people' in page
+    assert "| 14 to 16 records of 500 | 1.6 to 1.7 people for each of them |" in page
+    assert '| "none" | 1.6 people without a listed record |' in page
     assert "1.65 people against each of the first" in page
