@@ -1,14 +1,15 @@
 """What millions of devices would report, drawn without simulating each of them.
 
-Given how many devices hold each cell, the counts of all answers follow a law that can be drawn
-group by group: devices that hold the same cell are alike, and only how many of them do what is
-counted.
+Given how many answers are about each cell, the counts of all answers follow a distribution that can
+be drawn group by group: answers about the same cell are alike, and only how many of them do what is
+counted. Several answers of one device (m_C > 1) are no different: each is randomised on its own, so
+what a device's answers have in common is only what they are about.
 
-Promises: `draw_report_counts` has exactly the law of counting one answer of every device
-(`tests/evaluation` compares both, and enumerates small cases); floats replace the channel's
-fractions, as in every simulation.
-Assumes: one answer a device (m_C = 1), which is what the evaluation asks for.
-Symbols: K = cells, ω = cells in an answer, k = queries with ⋆, k_q = URLs of q with ⋆.
+Promises: `draw_report_counts` and `draw_answer_counts` have exactly the distribution of counting
+every answer (`tests/evaluation` compares both, and enumerates small cases); floats replace the
+channel's fractions, as in every simulation.
+Symbols: K = cells, ω = cells in an answer, k = queries with ⋆, k_q = URLs of q with ⋆,
+m_C = answers of a device.
 """
 
 from __future__ import annotations
@@ -19,21 +20,50 @@ from numpy.typing import NDArray
 from blendstream.blender.paper.local import TwoStage
 from blendstream.blender.randomizers.subset_or_none import SubsetOrNone
 from blendstream.blender.randomizers.subset_selection import SubsetSelection
-from blendstream.blender.values.arrays import IntArray
-from blendstream.blender.values.errors import ParameterError
+from blendstream.blender.values.arrays import FloatArray, IntArray
 from blendstream.blender.values.interfaces import LocalRandomizer
 
-__all__ = ["draw_report_counts"]
+__all__ = ["draw_answer_counts", "draw_report_counts", "draw_subjects"]
+
+#: Devices whose draws are in memory together.
+_CHUNK = 1 << 18
 
 
 def draw_report_counts(
     randomizer: LocalRandomizer, holders: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    """In how many answers each cell appears, when `holders[c]` devices hold cell c."""
-    if randomizer.spec.answers != 1:
-        raise ParameterError(
-            f"the evaluation draws one answer a device, got answers={randomizer.spec.answers}"
-        )
+    """Count the answers in which each cell appears, when `holders[c]` devices hold cell c alone."""
+    return draw_answer_counts(randomizer, holders * randomizer.spec.answers, rng)
+
+
+def draw_subjects(
+    devices: int, answers: int, records_each: int, cells: FloatArray, rng: np.random.Generator
+) -> IntArray:
+    """Count the answers about each cell, when each device holds records and draws m_C of them.
+
+    Every device holds `records_each` records, each in cell c with probability `cells[c]`, and draws
+    the subject of each answer from them, with replacement.
+    """
+    # A record that j answers of its device are about adds j to its cell. Records are alike, so only
+    # their number for each j matters: how often each record of a device is drawn is multinomial.
+    repeated = np.zeros(answers + 1, dtype=np.int64)
+    for start in range(0, devices, _CHUNK):
+        some = min(_CHUNK, devices - start)
+        drawn = rng.integers(0, records_each, size=(some, answers))
+        drawn += np.arange(some)[:, np.newaxis] * records_each
+        times = np.bincount(drawn.ravel(), minlength=some * records_each)
+        repeated += np.bincount(times, minlength=answers + 1)
+    subjects = np.zeros(len(cells), dtype=np.int64)
+    for often, records in enumerate(repeated.tolist()):
+        if often:
+            subjects += often * rng.multinomial(records, cells)
+    return subjects
+
+
+def draw_answer_counts(
+    randomizer: LocalRandomizer, holders: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """Count the answers in which each cell appears, when `holders[c]` answers are about cell c."""
     if len(holders) == 1:  # an empty head list: every answer is ⋆
         return holders.astype(np.int64)
     if isinstance(randomizer, TwoStage):

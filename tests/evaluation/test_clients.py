@@ -19,10 +19,9 @@ from blendstream.blender.randomizers.subset_estimates import (
 )
 from blendstream.blender.randomizers.subset_or_none_estimates import SubsetOrNoneEstimator
 from blendstream.blender.values.cells import Cells, RandomizerSpec
-from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.interfaces import LocalRandomizer
 from blendstream.blender.values.record import Record
-from blendstream.evaluation.simulated_reports import draw_report_counts
+from blendstream.evaluation.simulated_reports import draw_report_counts, draw_subjects
 
 pytestmark = pytest.mark.long
 
@@ -156,10 +155,47 @@ def test_an_empty_head_list_has_one_cell_and_every_answer_is_it() -> None:
     assert draw_report_counts(randomizer, np.array([17]), np.random.default_rng(1)).tolist() == [17]
 
 
-def test_several_answers_a_device_are_refused() -> None:
-    """Their law within a device is another one."""
-    spec = RandomizerSpec("two-stage", 4.0, 1e-5, answers=2)
-    randomizer = TwoStageEstimator(Cells(RECORDS, query_wildcards=True), spec)
+def test_every_outcome_of_two_answers_is_as_likely_as_enumeration_says() -> None:
+    """Two answers of a device about its one record, each with half of ε (m_C = 2)."""
+    listed = tuple(Record(f"q{i}", "u") for i in range(3))
+    spec = RandomizerSpec("subset-selection", 1.2, answers=2)
+    randomizer = SubsetSelectionEstimator(Cells(listed, query_wildcards=False), spec)
+    # Answers are independent, so two of one device are as good as one of each of two devices.
+    exact = exact_law(randomizer, (4, 0, 2, 0))
+    runs = 4_000
+    rng = np.random.default_rng(6)
+    drawn = Counter(
+        tuple(draw_report_counts(randomizer, np.array([2, 0, 1, 0]), rng).tolist())
+        for _ in range(runs)
+    )
 
-    with pytest.raises(ParameterError, match="one answer a device, got answers=2"):
-        draw_report_counts(randomizer, np.zeros(9, dtype=np.int64), np.random.default_rng(1))
+    assert float(randomizer.likelihood) == pytest.approx(np.exp(0.6))
+    for counts, p in exact.items():
+        assert abs(drawn[counts] - runs * p) <= 5 * np.sqrt(runs * p * (1 - p)) + 5, counts
+
+
+@pytest.mark.parametrize(("answers", "records_each"), [(2, 1), (2, 3), (3, 2)])
+def test_subjects_are_drawn_from_each_devices_own_records(answers: int, records_each: int) -> None:
+    """Answers of one device may be about one record: their counts vary more than one by one.
+
+    Means and variances of 4 000 draws against 4 000 of devices one by one; five standard errors.
+    """
+    p, devices, runs = np.array([0.5, 0.2, 0.3]), 20, 4_000
+    rng = np.random.default_rng(9)
+    at_once = np.stack([draw_subjects(devices, answers, records_each, p, rng) for _ in range(runs)])
+    held = rng.choice(3, size=(runs, devices, records_each), p=p)
+    chosen = rng.integers(0, records_each, size=(runs, devices, answers))
+    subjects = np.take_along_axis(held, chosen, axis=2).reshape(runs, -1)
+    one_by_one = np.stack([(subjects == cell).sum(axis=1) for cell in range(3)], axis=1)
+
+    assert (at_once.sum(axis=1) == devices * answers).all()
+    ours, theirs = at_once.var(axis=0), one_by_one.var(axis=0)
+    apart = np.abs(at_once.mean(axis=0) - one_by_one.mean(axis=0))
+    assert (apart <= 5 * np.sqrt((ours + theirs) / runs)).all()
+    assert (np.abs(ours - theirs) <= 5 * (ours + theirs) * np.sqrt(1 / runs)).all()
+    # Two answers are about one record with probability 1/records_each: the covariance is p(1−p)
+    # then. Independent answers, a common mistake, would vary less, and this sees it.
+    pairs = answers * (answers - 1) / records_each
+    expected = devices * p * (1 - p) * (answers + pairs)
+    assert (np.abs(ours - expected) <= 5 * expected * np.sqrt(2 / runs)).all()
+    assert (expected - devices * answers * p * (1 - p) > 6 * expected * np.sqrt(2 / runs)).all()
