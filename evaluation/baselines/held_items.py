@@ -1,0 +1,112 @@
+"""What every person of a population holds, in a form that all baselines can work on.
+
+An *item* is a record, or a query where a method counts queries only. Items have numbers, and a code
+of some bits that stands for their text wherever a method spells it out piece by piece.
+
+Promises: everyone holds one item, drawn as the population draws (`People.draw`), in random order,
+so that any slice of people is a random group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from blendstream.blender.values.arrays import FloatArray, IntArray
+from blendstream.blender.values.record import Record
+from blendstream.evaluation.populations import People, Setting, ZipfPeople
+
+__all__ = ["CODE_BITS", "HeldItems", "held_queries", "held_records"]
+
+#: A record's code: its query's part first, then its URL's.
+QUERY_BITS, URL_BITS = 32, 16
+CODE_BITS = QUERY_BITS + URL_BITS
+
+#: More than any population has; `People.top` gives all there are.
+_EVERYTHING = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class HeldItems:
+    """One item for each person, and what is true of the items.
+
+    `domain` is how many items there are, held or not.
+    """
+
+    held: IntArray
+    domain: int
+    top: Callable[[int], IntArray]
+    probability: Callable[[IntArray], FloatArray]
+    records: Callable[[IntArray], list[Record]]
+    codes: Callable[[IntArray], IntArray]
+
+    @property
+    def users(self) -> int:
+        """How many people there are."""
+        return len(self.held)
+
+
+def held_records(setting: Setting, rng: np.random.Generator) -> HeldItems:
+    """Draw a record for everyone."""
+    people = setting.people
+    return HeldItems(
+        held=people.draw(setting.users, rng),
+        domain=_number_of_records(people),
+        top=people.top,
+        probability=people.probability,
+        records=people.records,
+        codes=lambda numbers: (
+            (_mixed(people.query(numbers)) << URL_BITS) | (_mixed(numbers) & ((1 << URL_BITS) - 1))
+        ),
+    )
+
+
+def held_queries(setting: Setting, rng: np.random.Generator) -> HeldItems:
+    """Draw a query for everyone: that of a drawn record, with no URL."""
+    people = setting.people
+    drawn = people.draw(setting.users, rng)
+    # A query's probability and text are asked of one of its records.
+    known = np.union1d(drawn, people.top(5_000))
+    queries, first = np.unique(people.query(known), return_index=True)
+    one_each = known[first]
+    in_order = queries[np.argsort(-people.query_probability(one_each), kind="stable")]
+
+    def representatives(numbers: IntArray) -> IntArray:
+        return np.asarray(one_each[np.searchsorted(queries, numbers)], dtype=np.int64)
+
+    return HeldItems(
+        held=people.query(drawn),
+        domain=_number_of_queries(people),
+        top=lambda count: np.asarray(in_order[:count], dtype=np.int64),
+        probability=lambda numbers: people.query_probability(representatives(numbers)),
+        records=lambda numbers: [
+            Record(record.query, "") for record in people.records(representatives(numbers))
+        ],
+        codes=_mixed,
+    )
+
+
+def _number_of_records(people: People) -> int:
+    if isinstance(people, ZipfPeople):  # tens of millions, which `top` would sort
+        return people.queries * people.urls
+    return len(people.top(_EVERYTHING))
+
+
+def _number_of_queries(people: People) -> int:
+    if isinstance(people, ZipfPeople):
+        return people.queries
+    return len(np.unique(people.query(people.top(_EVERYTHING))))
+
+
+def _mixed(numbers: IntArray) -> IntArray:
+    """Turn each number below 2^32 into another one, so that neighbours share no beginning.
+
+    Nothing is lost: xor with its own upper bits and multiplication by an odd number can be undone
+    (the finaliser of MurmurHash3).
+    """
+    mixed = numbers.astype(np.uint64)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor) % np.uint64(1 << 32)
+    return mixed.astype(np.int64)
