@@ -163,7 +163,10 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
     axes.set_title(panel.title)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
-    axes.set_xscale(panel.x_scale)
+    # From 0 to the first tick above it an axis with 0 is linear, then logarithmic.
+    axes.set_xscale(
+        panel.x_scale, **({"linthresh": _first_above_0(panel)} if panel.x_scale == "symlog" else {})
+    )
     axes.set_yscale(panel.y_scale)
     for line in panel.lines:
         x = line.curve.x
@@ -193,6 +196,10 @@ def _draw_panel(axes: Any, panel: Panel, theme: Theme) -> None:
         if scale == "log" and not (axis is axes.xaxis and panel.x_ticks is not None):
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axis.set_minor_locator(NullLocator())
+
+
+def _first_above_0(panel: Panel) -> float:
+    return min(tick for tick in panel.x_ticks or (1.0,) if tick > 0)
 
 
 def _plain(value: float) -> str:

@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from blendstream.evaluation.baseline_figures import (
+    list_of_ten_beside_local,
+    shares_beside_baselines,
+)
 from blendstream.evaluation.drawing import Line, Panel, draw_figure
 from blendstream.evaluation.over_time_figures import error_by_total, error_over_time, list_over_time
+from blendstream.evaluation.parameter_figures import (
+    by_answers,
+    by_list_length,
+    by_selection_share,
+)
 from blendstream.evaluation.populations import Setting
 from blendstream.evaluation.summary import REACHED, Curve, Summary
 
@@ -369,6 +378,12 @@ FIGURES = (
     Figure("tables-ndcg-by-optin-share", _along("optin_share", "ndcg", NDCG_LABEL, tables=True)),
     Figure("tables-l1-by-epsilon", _along("epsilon", "l1", L1_LABEL, tables=True)),
     Figure("tables-ndcg-by-epsilon", _along("epsilon", "ndcg", NDCG_LABEL, tables=True)),
+    Figure("baselines-by-optin-share", shares_beside_baselines(search_shaped=True)),
+    Figure("baselines-elsewhere", shares_beside_baselines(search_shaped=False)),
+    Figure("baselines-list-of-ten", list_of_ten_beside_local),
+    Figure("answers-per-client", by_answers),
+    Figure("selection-share", by_selection_share),
+    Figure("list-length", by_list_length),
     Figure("head-list-by-epsilon", _head_list),
     Figure("head-list-by-epoch", _known_keys),
     Figure("coverage-and-width", _coverage),

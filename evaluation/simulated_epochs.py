@@ -36,6 +36,7 @@ __all__ = [
     "Optin",
     "SimulatedEpoch",
     "Truth",
+    "count_holders",
     "distinct",
     "draw_optin",
     "draw_records",
@@ -219,7 +220,7 @@ def run_epoch(
     if optin.clients is None:
         holders = rng.multinomial(clients, differing(truth) if differing else truth.cells)
     else:
-        holders = _holders(setting.people, cells, truth.listed, optin.clients)
+        holders = count_holders(setting.people, cells, truth.listed, optin.clients)
     reports = draw_report_counts(randomizer_for(release.head_list), holders, rng)
     if intervals or profile != "paper":
         return SimulatedEpoch(release, estimate_epoch(release, reports, clients), truth)
@@ -236,7 +237,7 @@ def _without_intervals(release: OptinRelease, reports: IntArray, clients: int) -
     return EpochEstimates(release.mechanisms, optin, client, blended, None, nothing)
 
 
-def _holders(people: People, cells: Cells, listed: IntArray, records: IntArray) -> IntArray:
+def count_holders(people: People, cells: Cells, listed: IntArray, records: IntArray) -> IntArray:
     """Count in which cell each of these records is: its own, its query's ⟨q,⋆⟩ or ⟨⋆,⋆⟩."""
     cell = np.full(len(records), len(cells) - 1, dtype=np.int64)
     if cells.query_wildcards and len(listed):

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from blendstream.blender.values.errors import ParameterError, require
+from blendstream.evaluation.baselines.baseline_experiments import BASELINE_EXPERIMENTS
 from blendstream.evaluation.drawing import require_matplotlib
 from blendstream.evaluation.experiment import Experiment
 from blendstream.evaluation.figures import draw_all, without_lines
@@ -37,6 +38,7 @@ from blendstream.evaluation.measurements import Measurements
 from blendstream.evaluation.over_time_experiments import OVER_TIME_EXPERIMENTS
 from blendstream.evaluation.own_experiments import OWN_EXPERIMENTS
 from blendstream.evaluation.paper_experiments import PAPER_EXPERIMENTS
+from blendstream.evaluation.parameter_experiments import PARAMETER_EXPERIMENTS
 from blendstream.evaluation.populations import Setting
 from blendstream.evaluation.report import write_report, write_top_ten
 from blendstream.evaluation.run_options import (
@@ -54,7 +56,10 @@ from blendstream.streams.version import version_of
 __all__ = ["EXPERIMENTS", "add_arguments", "run"]
 
 #: In the order of docs/evaluation.md.
-EXPERIMENTS = (*PAPER_EXPERIMENTS, *OWN_EXPERIMENTS, *OVER_TIME_EXPERIMENTS)
+EXPERIMENTS = (
+    *PAPER_EXPERIMENTS, *BASELINE_EXPERIMENTS, *PARAMETER_EXPERIMENTS, *OWN_EXPERIMENTS,
+    *OVER_TIME_EXPERIMENTS,
+)  # fmt: skip
 
 #: A fifth of the people, one run, both ends of each axis: enough to see that everything works.
 SMOKE_SCALE, SMOKE_RUNS, SMOKE_POINTS = 0.2, 1, 2

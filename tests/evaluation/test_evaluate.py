@@ -73,10 +73,14 @@ def test_the_smoke_run_measures_every_experiment(smoke: Path) -> None:
         assert all(int(row["runs"]) >= 1 for row in rows)
 
 
+#: What needs a table, or longer lists than a fifth of the people find.
+UNREACHED = ("tables", "figure-13", "figure-14", "answers-per-client")
+
+
 def test_every_figure_comes_in_both_themes(smoke: Path) -> None:
     """Readers choose light or dark; tables' figures need a table and are left out here."""
     for figure in FIGURES:
-        if not figure.name.startswith(("tables", "figure-13", "figure-14")):
+        if not figure.name.startswith(UNREACHED):
             for theme in ("light", "dark"):
                 for kind in ("svg", "png"):
                     assert (smoke / f"{figure.name}-{theme}.{kind}").stat().st_size > 5_000

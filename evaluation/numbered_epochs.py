@@ -1,0 +1,138 @@
+"""Simulate an epoch in which records are numbers, and only listed ones get their text.
+
+Millions of opt-in users hold millions of different records, of which some thousand are listed.
+`simulated_epochs` makes all texts once and hands them to many epochs; here an epoch with every
+person of a large population opting in takes seconds, and its parameters can be varied. The exact
+intervals of `paper`, which take most of an epoch's time and which no measure here reads, are left
+out.
+
+Promises: an epoch of `simulated_epochs.run_epoch` in distribution but for intervals, by the
+service's own functions.
+Symbols: f_O = selection_share, m_C = answers of a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
+from blendstream.blender.paper.blend import VarianceBlender
+from blendstream.blender.paper.optin import estimate_noisy_counts
+from blendstream.blender.profiles import build_head_list
+from blendstream.blender.registry import randomizer_for
+from blendstream.blender.values.arrays import IntArray
+from blendstream.blender.values.interfaces import OptinCounts
+from blendstream.blender.values.parameters import PrivacyParameters
+from blendstream.blender.values.record import Record
+from blendstream.evaluation.populations import People, Setting
+from blendstream.evaluation.simulated_epochs import SimulatedEpoch, count_holders, truth_of
+from blendstream.evaluation.simulated_noise import SimulatedNoise
+from blendstream.evaluation.simulated_reports import draw_answer_counts, draw_subjects
+
+__all__ = ["NumberedRecords", "divide_users", "run_numbered_epoch"]
+
+
+class NumberedRecords:
+    """A `RecordTable` of a population's numbers, which makes the text of what it is asked for.
+
+    It finds records by text only among those that it has returned: all others are not listed.
+    """
+
+    def __init__(self, people: People, numbers: IntArray) -> None:
+        """`numbers` are distinct."""
+        self._people, self._numbers = people, numbers
+        self._places: dict[Record, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, number: int, /) -> Record:
+        record = self._people.records(self._numbers[number : number + 1])[0]
+        self._places[record] = number
+        return record
+
+    @property
+    def numbers(self) -> dict[Record, int]:
+        """The population's number of each record that was returned."""
+        return {record: int(self._numbers[place]) for record, place in self._places.items()}
+
+    def places(self, records: Sequence[Record]) -> IntArray:
+        """Return the number of each of these records; −1 where it was never returned."""
+        return np.array([self._places.get(record, -1) for record in records], dtype=np.int64)
+
+    def sums_by_query(self, queries: Sequence[str], counts: IntArray) -> IntArray:
+        """Return for each of these queries the sum of `counts` over its records."""
+        listed = {record.query: place for record, place in self._places.items()}
+        one_each = self._numbers[[listed[query] for query in queries]]
+        wanted = self._people.query(one_each)
+        order = np.argsort(wanted)
+        of_record = self._people.query(self._numbers)
+        place = np.searchsorted(wanted[order], of_record).clip(max=max(len(queries) - 1, 0))
+        sums = np.zeros(len(queries), dtype=np.int64)
+        if len(queries):
+            match = wanted[order][place] == of_record
+            np.add.at(sums, order[place[match]], counts[match])
+        return sums
+
+
+def divide_users(
+    setting: Setting, share: float, rng: np.random.Generator
+) -> tuple[IntArray, IntArray | None]:
+    """Draw one record for each opt-in user, and for each client if they are a log's other users."""
+    optin = round(setting.users * share)
+    if not setting.is_log:
+        return setting.people.draw(optin, rng), None
+    held = setting.people.draw(setting.users, rng)
+    return held[:optin], held[optin:]
+
+
+def run_numbered_epoch(
+    profile: str,
+    setting: Setting,
+    optin: IntArray,
+    parameters: PrivacyParameters,
+    rng: np.random.Generator,
+    *,
+    clients: IntArray | None = None,
+    selection_share: float | None = None,
+    client_records: int = 1,
+) -> SimulatedEpoch:
+    """Select, publish, let every other user report, denoise and blend.
+
+    `optin` is one record for each opt-in user, and so are `clients`, if they are given. Else they
+    are drawn, hold `client_records` records each and draw the record of each answer from them.
+    """
+    share = setting.selection_share_of(profile) if selection_share is None else selection_share
+    s_users = round(len(optin) * share)
+    numbers, where = np.unique(optin, return_inverse=True)
+    table = NumberedRecords(setting.people, numbers)
+    selection, estimation = (
+        np.bincount(users, minlength=len(numbers)).astype(np.int64)
+        for users in (where[:s_users], where[s_users:])
+    )
+    counts = OptinCounts(table, selection, estimation, s_users, len(optin) - s_users)
+    release = build_head_list(profile, counts, parameters, SimulatedNoise(rng))
+
+    truth = truth_of(setting.people, release.head_list.cells, table.numbers)
+    reporting, answers = setting.users - len(optin), parameters.records_per_client
+    if clients is None:
+        subjects = draw_subjects(reporting, answers, client_records, truth.cells, rng)
+    else:
+        cells = release.head_list.cells
+        subjects = answers * count_holders(setting.people, cells, truth.listed, clients)
+    reports = draw_answer_counts(randomizer_for(release.head_list), subjects, rng)
+    return SimulatedEpoch(release, _estimates(release, reports, reporting), truth)
+
+
+def _estimates(release: OptinRelease, reports: IntArray, clients: int) -> EpochEstimates:
+    """Do as `estimate_epoch`, without exact intervals for `paper`."""
+    if release.mechanisms.profile != "paper":
+        return estimate_epoch(release, reports, clients)
+    cells = release.head_list.cells
+    optin = estimate_noisy_counts(release.noisy, cells, intervals_from=len(cells))
+    client = randomizer_for(release.head_list).estimate(reports, clients)
+    blended = VarianceBlender().blend(optin, client, cells) if clients else optin
+    nothing = np.zeros(len(cells), dtype=np.bool_)
+    return EpochEstimates(release.mechanisms, optin, client, blended, None, nothing)
