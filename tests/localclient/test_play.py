@@ -100,5 +100,16 @@ def test_without_a_command_it_explains_itself() -> None:
     assert "python tests/vectors/device/play.py -- COMMAND" in ended.stderr
 
 
+def test_the_names_it_lists_are_those_it_plays() -> None:
+    """Somebody who writes a client goes through conversations one by one."""
+    listed = play("list", "budget").stdout.splitlines()
+
+    assert "budget: the first" in listed
+    wrong = play(*listed[:2], "--", sys.executable, "-c", "print('hello')").stdout
+    assert [line for line in wrong.splitlines() if line.startswith("FAILED")] == [
+        f"FAILED {name}" for name in listed[:2]
+    ]
+
+
 def test_vectors_that_do_not_exist_are_no_success() -> None:
     assert play("budget: no such", "--", "true").returncode == 1

@@ -3,6 +3,7 @@
     python tests/vectors/device/play.py -- COMMAND...             all of them but `sent`
     python tests/vectors/device/play.py conversations -- COMMAND  those of one file
     python tests/vectors/device/play.py "conversations: a wrong clock" -- COMMAND   one of them
+    python tests/vectors/device/play.py list conversations        the names of those of one file
 
 Prints each vector that the client fails: what must come, and what came. Exits 1 if there is any.
 README.md in this folder describes the lines. Needs Python 3.11 and nothing else: copy this file and
@@ -350,26 +351,34 @@ FILES: dict[str, Callable[[dict[str, Any]], Iterator[Vector]]] = {
 OPTIONAL = {"sent"}
 
 
+def every_vector() -> Iterator[tuple[str, str, Callable[[Client], None]]]:
+    """Yield each vector's file, full name and test."""
+    for file, vectors_of in FILES.items():
+        for name, run in vectors_of(json.loads((FOLDER / f"{file}.json").read_text())):
+            yield file, f"{file}: {name}", run
+
+
 def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["list"]:
+        print("\n".join(full for file, full, _ in every_vector() if file in arguments))
+        return 0
     if "--" not in arguments or arguments[-1] == "--":
         print(__doc__, file=sys.stderr)
         return 2
     end = arguments.index("--")
     chosen, client = arguments[:end], Client(arguments[end + 1 :])
     failures = played = 0
-    for file, vectors_of in FILES.items():
-        for name, run in vectors_of(json.loads((FOLDER / f"{file}.json").read_text())):
-            full = f"{file}: {name}"
-            wanted = file in chosen or full in chosen if chosen else file not in OPTIONAL
-            if not wanted:
-                continue
-            played += 1
-            try:
-                run(client)
-            except Failed as failure:
-                failures += 1
-                client.end()
-                print(f"FAILED {full}\n  {failure}", flush=True)
+    for file, full, run in every_vector():
+        wanted = file in chosen or full in chosen if chosen else file not in OPTIONAL
+        if not wanted:
+            continue
+        played += 1
+        try:
+            run(client)
+        except Failed as failure:
+            failures += 1
+            client.end()
+            print(f"FAILED {full}\n  {failure}", flush=True)
     client.end()
     print(f"{played - failures} of {played} vectors passed")
     return 1 if failures or not played else 0
