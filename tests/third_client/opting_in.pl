@@ -57,6 +57,7 @@ sub opt_in ($now, $c) {
     my @entries = map { { %who, slot => $_ } } 0 .. $#held;
     @{ $entries[$_] }{qw(query url)} = @{ $held[$_] } for 0 .. $#held;
     my $until = min($c->{until}, $from + $limits->{keep_records_s});
-    return spend($entry, "/v1/optin-records", canonical(\@entries), $until, $entry->{window_end_s});
+    my $forgotten = min($c->{window_end_s}, $now + 1);
+    return spend($entry, "/v1/optin-records", canonical(\@entries), $until, $forgotten);
 }
 1;
