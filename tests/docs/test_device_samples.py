@@ -4,7 +4,7 @@ A team copies them before it thinks about them, so they must not allow more than
 """
 
 import re
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 
 import pytest
 
@@ -86,3 +86,28 @@ def test_the_command_line_suggests_the_same(capsys):
 
     assert f"--epsilon {limits.epsilon_per_report:g} --period-epsilon 4\n" in about
     assert f"(default {limits.period_s // DAY_S})" in report
+
+
+def test_the_protocol_page_has_every_limit_by_its_name_and_default():
+    """Vectors, refusals and whoever writes a client use these names."""
+    section = (REPOSITORY / "docs" / "device-protocol.md").read_text().split("## 5. ")[1]
+    table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", section, re.MULTILINE)
+    stated = {}
+    for names, defaults in table:
+        listed = re.findall(r"`(\w+)`", names)
+        values = [_number(value) for value in defaults.split(", ")]
+        stated |= dict(
+            zip(listed, values if len(values) > 1 else values * len(listed), strict=True)
+        )
+
+    assert stated == {
+        field.name: None if field.default is MISSING else field.default for field in fields(Limits)
+    }
+
+
+def _number(text: str) -> int | None:
+    """Read "8 MiB", "45 days" or "3 600"; "none" is None."""
+    digits, unit = re.fullmatch(r"([\d ]*?) ?(days|MiB|none)?", text.strip()).groups()
+    if unit == "none":
+        return None
+    return int(digits.replace(" ", "")) * {"days": 86_400, "MiB": 1 << 20, None: 1}[unit]
