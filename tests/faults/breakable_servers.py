@@ -1,4 +1,4 @@
-"""Servers that random schedules break: what they have in common, and one broker with one Redis.
+"""Servers that random schedules break: the common part, and one broker with one Redis.
 
 `three_brokers` has those of an installation that survives the loss of machines.
 """
@@ -117,4 +117,4 @@ class OneNode:
         await asyncio.to_thread(self.kafka.restart)
 
     async def mend(self) -> None:
-        """Nothing: each step mended what it broke."""
+        """Do nothing: each step mended the part that it broke."""

@@ -57,7 +57,7 @@ THREE_BROKERS = {
 
 @dataclass(kw_only=True)
 class CutOffService(ModelledService):
-    """The service, its brokers, and what was accepted.
+    """The service, its brokers, and the accepted entries.
 
     In doubt is what was acknowledged so late that it may count or not; only where the machine is
     very busy.

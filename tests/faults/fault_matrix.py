@@ -59,7 +59,7 @@ def measured(file: Path, kind: str) -> set[Case]:
 
 
 async def run(file: Path, kind: str, minutes: float, only: str) -> str | None:
-    """One service; what was wrong in the end, if anything was."""
+    """Run one service; return the faults of its publications, if any."""
     wanted = [case for case in cases(kind) if any(word in case[0] for word in only.split(","))]
     left = [case for case in wanted if case not in measured(file, kind)]
     session = f"{kind} {os.getpid()}"

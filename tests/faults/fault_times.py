@@ -1,4 +1,4 @@
-"""Writes down what fault tests measure: a line for each fault, and one for what was published.
+"""Write the measurements of fault tests: one line per fault, and one per comparison.
 
 Set FAULT_TIMES to a file's name. docs/faults.md has such a file as a table, made by
 

@@ -70,7 +70,7 @@ class ServiceWorld:
         self._resuming: set[asyncio.Task[None]] = set()
 
     async def run(self, seed: int) -> None:
-        """One schedule, from whole to whole; what is published by then is right."""
+        """Run one schedule, and check that everything published by its end is right."""
         self.rng = self.servers.rng = np.random.default_rng(seed)
         self.steps = []
         steps: list[tuple[float, Step]] = [

@@ -42,7 +42,7 @@ def move_slots(nodes: LocalRedisCluster, source: RedisNode, target: RedisNode) -
 
 
 def replicas_of(nodes: LocalRedisCluster | LocalSentinels, *masters: RedisNode) -> list[RedisNode]:
-    """The nodes that follow one of these, as they say themselves; those that are away say none."""
+    """Return the nodes that report one of these as their primary; unavailable ones report none."""
     ports = {master.port for master in masters}
     found = []
     for node in nodes.nodes:

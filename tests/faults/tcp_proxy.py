@@ -30,7 +30,7 @@ class CuttingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def broker_options(self, kafka_port: int, controller_port: int) -> Mapping[str, str]:
-        """A second listener of the broker, which tells its clients to come through here."""
+        """A second listener of the broker, which advertises this proxy's address to its clients."""
         return {
             "listeners": f"PLAINTEXT://127.0.0.1:{kafka_port},"
             f"PROXIED://127.0.0.1:{self.broker_port},CONTROLLER://127.0.0.1:{controller_port}",

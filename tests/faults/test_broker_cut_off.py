@@ -106,7 +106,7 @@ async def test_cut_off_at_every_step_of_a_release(
 async def test_cut_off_while_an_epoch_is_opened_or_sealed(
     fault_cluster, single_redis, tmp_path: Path, entry: str, step: str
 ):
-    """An epoch opens once and is charged once; what was accepted before its end is not late."""
+    """An epoch opens once and is charged once; entries accepted before its end are not late."""
     async with service_to_cut_off(fault_cluster, single_redis, tmp_path) as running:
         # In the first seconds of a window the keeper opens the next epoch, then seals the reports
         # of the epoch before the last and the records of the last. So what opens last tells what

@@ -1,4 +1,4 @@
-"""A broker that was cut off tells an old end: nothing is refused or stopped for good by it.
+"""An isolated broker reports an old end offset: it causes no refusal and no permanent halt.
 
 The counter runs in this process, fed by hand, on a real broker. Only the answers about ends are
 frozen, as a broker's are that was cut off from its peers; one test of three real brokers does that
@@ -121,7 +121,7 @@ async def test_a_fresh_head_list_that_one_broker_does_not_show_is_not_unknown(
 async def test_where_no_broker_shows_it_the_partition_waits_and_goes_on_by_itself(
     bench: tuple[Bench, Cut],
 ) -> None:
-    """The frame says how far its gateway had read. Until then nothing is refused."""
+    """Nothing is refused until the worker has read as far as the frame's gateway had."""
     counting, cut = bench
     made = counting.made
     await cut.freeze(made, every_broker=True)

@@ -285,7 +285,7 @@ async def _partitions_are(made: Installation, n: int) -> bool:
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "restarted"])
 async def test_a_moved_log_start_marks_open_epochs_incomplete(bench: Bench, running: bool) -> None:
-    """Records left the log before they were counted: count on, but say so."""
+    """Records left the log before they were counted: count on, and mark the epochs."""
     made = bench.made
     send(made, frames=5)
     await bench.count(bench.log()[:1])

@@ -1,4 +1,4 @@
-"""A draw that fails is never repeated: one entry says so, and the next epoch goes on.
+"""A draw that fails is never repeated: one entry abandons the epoch, and the next one continues.
 
 Whatever made it fail may have depended on the noise. Drawing again until a draw succeeds would then
 choose among draws, and no proof covers that. Not a failure: a draw thrown away by a crash or an
@@ -191,7 +191,7 @@ async def test_running_jobs_outlive_a_failed_draw(kafka, redis_server):
 async def test_nothing_is_drawn_before_a_failed_draw_is_written_down(
     fault_kafka: LocalKafka, redis_server
 ):
-    """Kafka may be away just then; the job remembers what it owes the log."""
+    """Kafka may be unavailable then; the job remembers the entry that it owes the log."""
 
     class FailingWithKafka(FailingNoise):
         def discrete_laplace(self, counts: IntArray, *, scale: float) -> IntArray:

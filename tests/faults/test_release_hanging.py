@@ -1,4 +1,4 @@
-"""A Kafka transaction that hangs in the release log: said, ended, and nothing is drawn twice.
+"""A Kafka transaction that hangs in the release log: reported, ended, and nothing is drawn twice.
 
 On a loaded broker one stayed open that its coordinator had forgotten. Jobs waited for ever without
 a word, verbs hung, `doctor` found nothing, and no restart helped. `tests/hanging.py` makes one; an

@@ -192,7 +192,7 @@ async def test_a_head_list_of_several_megabytes_is_released_and_read_whole(kafka
 
 @pytest.mark.timeout(120)
 async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_server):
-    """Devices and gateways were told the old ones; the next epoch has the new."""
+    """Devices and gateways have the old ones; the next epoch has the new."""
     rng, clock = np.random.default_rng(6), Clock()
     async with epoch_service(kafka.url, redis_server.url) as made:
         async with bench(made, clock) as before:
@@ -221,7 +221,7 @@ async def test_changed_settings_leave_open_epochs_as_they_were(kafka, redis_serv
 @pytest.mark.more
 @pytest.mark.timeout(120)
 async def test_jobs_of_two_versions_side_by_side_release_once(kafka, redis_server):
-    """In the middle of an upgrade. Both open, seal and release; each by what the log says.
+    """In the middle of an upgrade. Both open, seal and release; each follows the log.
 
     The newer one opens epochs by other terms, and writes what the older one passes over. Once it
     states a term of privacy that the older one does not know, the older one stops there.
@@ -340,7 +340,7 @@ async def test_too_little_data_is_published_empty_and_an_abandoned_epoch_is_not(
 
 @pytest.mark.timeout(120)
 async def test_the_limit_pauses_the_service_and_the_next_period_resumes_it(kafka, redis_server):
-    """Nothing opens, nothing is released, and it says until when."""
+    """Nothing opens, nothing is released, and the log has the time of resumption."""
     clock = Clock()
     period_s = 6 * 3600
     clock.now_ms = clock.now_ms // (period_s * 1000) * period_s * 1000 + 1_000
@@ -444,7 +444,7 @@ async def test_counts_that_do_not_fit_the_head_list_can_be_mended_until_a_deadli
 
 
 def _limit_record_size(made: EpochService, most: str) -> None:
-    """Set what the log's topic takes, as an operator might by mistake."""
+    """Set the maximum record size of the log's topic, as an operator might by mistake."""
     admin = AdminClient({"bootstrap.servers": made.settings.kafka.bootstrap})
     entry = ConfigEntry("max.message.bytes", most, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(

@@ -49,7 +49,7 @@ RELEASED = (Kind.CLICK_GRAPHS, Kind.HEAD_LISTS, Kind.ESTIMATES)
 async def test_a_lost_commit_reply_is_found_in_the_log_and_not_drawn_again(
     redis_server, thorough: bool, tmp_path: Path
 ):
-    """The broker committed, nobody was told: the draw is thrown away, the log decides.
+    """The broker committed and the response was lost: the job discards the draw, the log decides.
 
     Every kind of release in `make chaos`, the head list before that.
     """
@@ -161,7 +161,7 @@ async def _one_of_each(made: EpochService) -> None:
 async def test_redis_flushed_or_rolled_back_at_each_state_changes_nothing_that_is_published(
     kafka, single_redis, tmp_path: Path
 ):
-    """Counts come again from Kafka, states from the log; what is published is as if nothing was."""
+    """Counts come from Kafka, states from the log; the publication is the undisturbed one."""
     rng, clock = np.random.default_rng(14), Clock()
     origin = int(time.time()) - 5
     dice = RandomnessSources(RepeatableNoise(5), lambda: np.random.default_rng(5))
@@ -270,7 +270,7 @@ class LocalKafkaOn(LocalKafka):
 
 
 async def _click_graph_is_what_was_sent(made: EpochService, jobs: JobBench, urls: Path) -> None:
-    """Released, and as `blender` draws it from what was sent, with the same dice."""
+    """Check that the release is what `blender` draws from the sent records, with the same noise."""
 
     async def released() -> ReleasedDocument | None:
         await jobs.run(Kind.CLICK_GRAPHS)

@@ -35,7 +35,7 @@ def send(made: Installation, rng: np.random.Generator) -> None:
 async def test_a_lost_master_is_replaced_and_every_report_is_counted_once(
     replicated: Replicated, fault_kafka: LocalKafka, name_prefix: str, thorough: bool
 ) -> None:
-    """Killed with writes that its replica has not seen: what is missing is counted again."""
+    """Killed with writes that its replica lacks: the workers recount the missing frames."""
     rng = np.random.default_rng(191)
     async with installation(fault_kafka.url, replicated.url, name_prefix, partitions=6) as made:
         made.open_epoch(EPOCH)

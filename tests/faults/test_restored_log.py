@@ -1,4 +1,4 @@
-"""A release log restored from an older copy: what the operator must do, and that it is enough.
+"""A release log restored from an older copy: the operator's action, and a check that it is enough.
 
 The copy is the folder of a stopped broker, as docs/change-and-restore.md says. After it was made an
 epoch's head list was released, and further epochs were opened; the restored log knows nothing of

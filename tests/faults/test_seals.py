@@ -1,4 +1,4 @@
-"""What was accepted is counted: where a seal's bounds come from, whatever a broker or clock says.
+"""Accepted entries are counted: the origin of a seal's bounds, whatever a broker or clock reports.
 
 Not a failure: markers that no seal names. A keeper that dies, or finds that it was too early,
 leaves some behind, and they mean nothing.

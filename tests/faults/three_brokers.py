@@ -162,7 +162,7 @@ class ThreeBrokers(ABC):
     def _until_mended(
         self, part: object, break_: Callable[[], None], mend: Callable[[], None], after_s: float
     ) -> None:
-        """Break a part now and mend it after a while, beside what the schedule does next."""
+        """Break a part now and mend it later, concurrently with the schedule's next steps."""
         self._broken.add(part)
         break_()
 

@@ -114,7 +114,7 @@ class Service:
         await self.until(every_partition_has_a_leader, 30, "leaders of all partitions")
 
     def end(self) -> None:
-        """End every process and remove what they wrote."""
+        """End every process and remove its files."""
         for part in self.parts:
             part.kill()
         with contextlib.suppress(FileNotFoundError):
@@ -218,7 +218,7 @@ class Service:
         timeout_s: float = STARTED_S,
         what: str = "the condition",
     ) -> Any:
-        """Wait for something that must come; servers that do not answer have not said yes."""
+        """Wait until a condition holds; a server that does not respond counts as not yet."""
         return await until(condition, what, timeout_s, forgive=StoreUnavailable, about=self.logs)
 
     @cached_property
@@ -244,7 +244,7 @@ class Service:
         return await self.log.catch_up()
 
     async def until_stage(self, epoch: int, *stages: Stage, timeout_s: float = 60) -> EpochState:
-        """Wait until the log says so; returns the epoch's state."""
+        """Wait until the log has this stage; return the epoch's state."""
 
         async def there() -> EpochState | None:
             state = (await self.log_state()).epochs.get(epoch)

@@ -315,7 +315,7 @@ class Installation(Service):
             )
 
     async def assert_exact(self) -> None:
-        """Redis has, entry by entry, what the model says, and nothing else."""
+        """Check that Redis has, entry by entry, the model's counts and nothing else."""
         try:
             for stem in InputStream:
                 tables = await self.tables(stem)

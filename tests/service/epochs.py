@@ -39,7 +39,7 @@ __all__ = ["EpochService", "epoch_service", "optin_counts", "take_part"]
 
 
 class EpochService(Service):
-    """The service, what was sent to it, and what it holds."""
+    """The service, the entries sent to it, and its contents."""
 
     def __init__(self, *where: str, **options: Any) -> None:
         super().__init__(*where, **{"log__form": "text"} | options)

@@ -39,7 +39,7 @@ DIRECTLY = "counted-directly"
 
 
 class Clock:
-    """Time that passes when the test says so; begins at the broker's."""
+    """A clock that the test moves; it starts at the broker's time."""
 
     def __init__(self) -> None:
         self.now_ms = time.time_ns() // 1_000_000
@@ -134,7 +134,7 @@ async def count_records(
 
 
 async def count_tally(made: EpochService, epoch: int, tally: Tally, partition: int = 0) -> None:
-    """Put what was judged of opt-in records into Redis."""
+    """Store the verdict on opt-in records in Redis."""
     await _add(made, InputStream.OPTIN_RECORDS, epoch, tally, partition)
 
 

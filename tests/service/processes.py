@@ -140,7 +140,7 @@ class Gateway(Program):
         super().__init__("gateway", environment, log, clock_off_s=clock_off_s)
 
     def wait_ready(self, timeout_s: float = 60) -> Gateway:
-        """Return when /readyz says yes."""
+        """Return when /readyz reports ready."""
 
         def ready() -> bool:
             with httpx.Client(transport=httpx.HTTPTransport(uds=self._unix_socket)) as client:

@@ -91,7 +91,7 @@ class InventedReleases:
         raise NotImplementedError
 
     def open_epoch(self, epoch: int, *, start_ms: int | None = None, **changes: Any) -> None:
-        """Open an epoch; its window began a minute ago unless told otherwise."""
+        """Open an epoch; by default its window began a minute ago."""
         began = int(time.time()) * 1000 - 60_000
         of = plan(**{"partitions": self._partitions} | changes)
         self.commit(opened(epoch, began if start_ms is None else start_ms, of))

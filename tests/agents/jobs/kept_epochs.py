@@ -21,7 +21,7 @@ def keep(
     origin_ms: int = 0,
     **changes: object,
 ):
-    """Let the keeper do all it has to do now; returns what it waits for."""
+    """Let the keeper do everything that is due; return its next wait."""
     while True:
         move = next_keeper_move(
             log.log_state, plan(**changes), limit, now_ms, epochs_ahead=ahead, origin_ms=origin_ms

@@ -1,4 +1,4 @@
-"""A release log in memory, for what is decided from it: the entries are real, the topic is a list.
+"""A release log in memory, for decisions that follow from it: real entries, a list as the topic.
 
 What the real topic does is tested on a real broker (tests/integration, tests/faults).
 """

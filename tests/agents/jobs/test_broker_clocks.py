@@ -10,7 +10,7 @@ ALLOWED_S = 5.0
 
 
 class ManualClock:
-    """This process's clock and the brokers', each as far off as a test says."""
+    """This process's clock and the brokers', each with an offset that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0

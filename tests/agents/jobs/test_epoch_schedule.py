@@ -103,7 +103,7 @@ def test_reports_run_to_the_end_of_a_window_of_which_half_remains(
 
 
 def test_a_head_list_after_the_devices_forgot_the_window_is_not_reported_against():
-    """Nobody could answer; the epoch goes on with the opt-in group and says why."""
+    """No device could report; the epoch continues with the opt-in group and states the reason."""
     log = ModelLog()
     keep(log, START)
     parameters = log.log_state.epochs[0].parameters
@@ -163,7 +163,7 @@ def test_a_gap_longer_than_epochs_were_open_ahead_is_passed_over_and_numbers_go_
 
 
 def test_changed_settings_wait_for_the_next_epoch():
-    """What devices and gateways were told about an open epoch stays true."""
+    """The parameters that devices and gateways have of an open epoch stay valid."""
     log = ModelLog()
     keep(log, START)
     opened = {n: s.parameters for n, s in log.log_state.epochs.items()}

@@ -1,4 +1,4 @@
-"""Filters over what was published, as the jobs follow it."""
+"""Filters over publications, as the jobs advance them."""
 
 from __future__ import annotations
 

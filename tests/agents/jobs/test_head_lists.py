@@ -210,7 +210,7 @@ async def test_known_is_all_that_was_ever_published_and_what_is_forgotten_is_in_
 
 
 async def test_what_is_cut_off_a_list_that_is_too_long_is_forgotten_in_the_log(monkeypatch):
-    """It was once dropped without a word: the log did not say what was new again."""
+    """It was once dropped silently: the log did not contain the records that were new again."""
     held = {A: 50, B: 40, C: 9, D: 8}
     epochs = Epochs()
     assert (await epochs.drawn(0, held)).records == (A, B, C, D)

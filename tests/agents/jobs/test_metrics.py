@@ -43,7 +43,7 @@ def overdue(log: ModelLog, now_ms: int) -> dict[str, float | None]:
 
 
 def test_an_epoch_is_overdue_in_the_stage_it_should_have_left(log):
-    """The stage says who does not do their work."""
+    """The stage shows which process does not do its work."""
     none = dict.fromkeys(("collecting", "sealed", "reporting", "reports_sealed"), 0.0)
     assert overdue(log, SETTLED) == none
     assert overdue(log, SETTLED + 3_000) == none | {"collecting": 3.0}
@@ -153,7 +153,7 @@ def test_the_epoch_that_ended_last_is_told_whatever_its_number(log):
 
 
 def test_only_the_keeper_tells_what_the_log_says(log):
-    """A process that lost the lease would tell for ever what was true when it lost it."""
+    """A process that lost the lease would export its last values forever."""
     told = b"blender_epochs{"
     metrics.set_lease_gauge(Kind.KEEPER, held=False)
     metrics.set_lease_gauge(Kind.KEEPER, held=True)

@@ -29,7 +29,7 @@ def test_the_docs_show_the_table_that_the_jobs_follow():
 @pytest.mark.parametrize("progress", [Progress.NOTHING_DRAWN, Progress.DRAWING])
 @pytest.mark.parametrize("error", [StoreUnavailable("x"), Fenced("x"), CommitInDoubt("x")])
 def test_an_outage_never_ends_an_epoch(error: Exception, progress: Progress):
-    """It says nothing of the noise; only the log knows what was committed."""
+    """It does not depend on the noise; only the log shows whether the commit succeeded."""
     assert rule_for(error, progress).action is FailureAction.LOG_DECIDES
 
 
@@ -60,6 +60,6 @@ def test_what_was_committed_is_never_given_up(error: Exception):
 
 
 def test_every_rule_that_gives_up_names_its_reason():
-    """The publication or the abandoned epoch tells readers why."""
+    """The publication or the abandoned epoch has the reason for readers."""
     ends = (FailureAction.ABANDON, FailureAction.RETRY)
     assert all((rule.reason is not None) == (rule.action in ends) for rule in FAILURES)

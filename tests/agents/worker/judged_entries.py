@@ -1,4 +1,4 @@
-"""Epochs, frames and people for tests of what a worker makes of each entry."""
+"""Epochs, frames and people for tests of the worker's verdict on each entry."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_records_are_early_and_late_by_append_time(
 
 
 def test_somebody_without_a_record_takes_part_and_adds_to_none() -> None:
-    """Else the number of participants would tell how many people had nothing to send."""
+    """Otherwise the number of participants would reveal how many people had nothing to send."""
     shares = {who: share for share in OptinSubgroup for who in [_in_share(share, 1)]}
     frame = records(*((who, 0, b"", b"") for who in shares))
     tally = judged_records(delivered(frame)).epochs[1]

@@ -27,7 +27,7 @@ def new_app(**values: str) -> CountingApp:
 
 
 class HangingCounter:
-    """Partition 0 is resumed at once; of any other, Redis never says at which offset."""
+    """Partition 0 resumes immediately; for the others Redis never returns an offset."""
 
     stem = InputStream.CLIENT_REPORTS
     topic = Topics(
