@@ -206,7 +206,7 @@ def test_a_part_that_ends_by_itself_ends_the_demo_with_its_name_and_last_words(
         part.kill()
         assert running.process.wait(60) == 1
 
-        assert f"{name} ended by itself. It last said:" in running.text
+        assert f"{name} ended by itself. Its last output:" in running.text
         assert "Traceback" not in running.text
         running.assert_nothing_is_left()
 

@@ -192,7 +192,7 @@ def test_on_three_brokers_and_sentinel_the_doctor_has_nothing_to_fix_and_a_node_
 
         command = ending.replace("PROCESS", nodes["Kafka node 2"])
         subprocess.run(["bash", "-ec", command], check=True)
-        while "Kafka node 2 ended by itself" not in (line := stack.stderr.readline()):
+        while "Kafka node 2 exited" not in (line := stack.stderr.readline()):
             assert line
         assert stack.poll() is None
     finally:

@@ -112,17 +112,17 @@ async def test_rebuild_interrupted_while_it_waits_says_that_nothing_is_left_to_d
         (line,) = said.splitlines()
         optin, reports = (made.topics.of(stem).name for stem in InputStream)
         assert line.startswith(
-            "blendstream: stopped while waiting for the workers: all counts are forgotten, "
+            "blendstream: stopped while waiting for the workers: all counts are reset, "
             f"2 of 2 in {optin} and 1 of 2 in {reports} were counted again so far."
         )
         assert "nothing needs to be run again" in line
 
 
 @pytest.mark.timeout(120)
-async def test_rebuild_interrupted_while_it_forgets_says_which_partitions_are_forgotten(
+async def test_rebuild_interrupted_while_it_resets_says_which_partitions_are_reset(
     kafka, own_redis: LocalRedis
 ):
-    """What is forgotten is counted again by itself; the rest is as it was: run it again."""
+    """Workers recount the reset partitions; the others keep their counts: run it again."""
     clock = Clock()
     async with epoch_service(kafka.url, own_redis.url) as made, bench(made, clock) as jobs:
         await jobs.keep()
@@ -136,8 +136,8 @@ async def test_rebuild_interrupted_while_it_forgets_says_which_partitions_are_fo
             client.execute_command("CLIENT UNPAUSE")
         assert verb.returncode == 143, said
         assert said.startswith(
-            f"blendstream: stopped while forgetting counts: 0 of 2 in {optin} and 0 of 2 in "
-            f"{reports} are forgotten, and perhaps the next one."
+            f"blendstream: stopped while resetting counts: 0 of 2 in {optin} and 0 of 2 in "
+            f"{reports} are reset, and perhaps the next one."
         )
 
         # So does one that fails: here at a key of another kind in the second partition.
@@ -148,7 +148,7 @@ async def test_rebuild_interrupted_while_it_forgets_says_which_partitions_are_fo
             _, said = await asyncio.to_thread(verb.communicate, timeout=PATIENCE_S)
         assert verb.returncode == 1
         first, second = said.splitlines()
-        assert f"1 of 2 in {optin} and 0 of 2 in {reports} are forgotten" in first
+        assert f"1 of 2 in {optin} and 0 of 2 in {reports} are reset" in first
         assert "Run `blendstream rebuild` again" in first
         assert second.startswith("blendstream: "), "and what failed"
 
