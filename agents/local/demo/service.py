@@ -156,7 +156,9 @@ class DemoService:
         servers = {part.name: part.server for part in self._parts}
         for name, process in (servers | self.processes).items():
             if not process.running:
-                raise StackError(f"{name} ended by itself. Its last output:\n{process.last_words()}")
+                raise StackError(
+                    f"{name} ended by itself. Its last output:\n{process.last_words()}"
+                )
 
     def _wait_until_ready(self, say: Callable[[str], None]) -> None:
         deadline = time.monotonic() + _PATIENCE_S
