@@ -1,8 +1,8 @@
-"""Run the whole service on this machine with simulated people, and watch it publish.
+"""Run the whole service on this machine with simulated people, and print what it publishes.
 
-Starts a real Kafka and Redis (or uses KAFKA_URL and REDIS_URL), gateway, worker and jobs; lets
-people search in short epochs; shows each published epoch beside the truth and beside what the
-other profile would have published about the same people. Runs until Ctrl-C, or for --epochs.
+Starts a real Kafka and Redis (or uses KAFKA_URL and REDIS_URL), gateway, worker and jobs, and
+simulates searches in short epochs. Compares each published epoch with the truth, and with the
+estimates of the other profile for the same people. Runs until Ctrl-C, or for --epochs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LEAST_WINDOW_S", "add_arguments", "add_people", "run", "within"]
 
 T = TypeVar("T", int, float)
 
-#: Grace and skew must fit into half a window, and are as short as a busy machine allows.
+#: Grace and skew must fit into half a window; a busy machine needs at least these.
 LEAST_WINDOW_S = 9
 
 
@@ -38,27 +38,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile",
         choices=("sharp", "paper"),
         default="sharp",
-        help="mechanisms that the service runs; the other is computed beside it; default: sharp",
+        help="mechanisms that the service runs; the demo computes the other for comparison; "
+        "default: sharp",
     )
 
 
 def add_people(
     parser: argparse.ArgumentParser, *, people: int | None, usually: str = "%(default)s"
 ) -> None:
-    """Add who takes part: how many, how many of them opted in, and what they search for."""
+    """Add the options of the population: size, opt-in proportion and seed."""
     parser.add_argument(
         "--people", type=within(int, 1), default=people, metavar="N",
-        help=f"who search in each epoch; default: {usually}",
+        help=f"number of people who search in each epoch; default: {usually}",
     )  # fmt: skip
     parser.add_argument(
         "--optin", type=within(float, 0, 1), default=0.10, metavar="SHARE",
-        help="opt-in share; default: 0.10",
+        help="proportion of people who opt in; default: 0.10",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="of the people, never of the noise")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the people (never of the noise); default: 1"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until the epochs are done or the user stops it."""
+    """Run until the epochs are published or the user stops it."""
     # Imported here, so that --help does not wait for the service's libraries.
     from blendstream.agents.local.demo.run import Demo  # noqa: PLC0415
     from blendstream.agents.local.demo.view import View  # noqa: PLC0415
@@ -79,11 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
         demo.run(arguments.epochs)
     except KeyboardInterrupt:
         view.say("stopped; nothing is left running or on disk.")
-    view.say(_what_next(_this_command()))
+    view.say(_next_steps(_this_command()))
     return 0
 
 
-def _what_next(command: str) -> str:
+def _next_steps(command: str) -> str:
     steps = {
         "docs/first-service.md": "a service of your own, in ten commands",
         f"{command} settings": "what a service of your own needs",
@@ -92,11 +95,11 @@ def _what_next(command: str) -> str:
         "docs/install.md": "running it for real",
     }
     width = max(map(len, steps)) + 2
-    return "\n".join(["What next:", *(f"  {do:<{width}}{what}" for do, what in steps.items())])
+    return "\n".join(["What next:", *(f"  {do:<{width}}{text}" for do, text in steps.items())])
 
 
 def _this_command() -> str:
-    """How to call this program again: `make demo` runs it from an environment not on the PATH."""
+    """Return the command that runs this program: `make demo` uses one that is not on the PATH."""
     here = Path(sys.executable).with_name("blendstream")
     on_path = shutil.which("blendstream")
     if on_path and Path(on_path).resolve() == here.resolve():
@@ -107,7 +110,7 @@ def _this_command() -> str:
 
 
 def within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
-    """A number in these bounds, for argparse, which puts the option's name before our message."""
+    """Return a type for argparse that accepts numbers in these bounds."""
 
     def read(text: str) -> T:
         number = kind(text)
@@ -116,12 +119,12 @@ def within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(f"must be at least {low}{most}, got {number}")
         return number
 
-    read.__name__ = kind.__name__  # argparse says "invalid int value"
+    read.__name__ = kind.__name__  # argparse prints "invalid int value"
     return read
 
 
 def _hung_up(_signal: int, _frame: FrameType | None) -> None:
-    """The terminal was closed: end as with Ctrl-C, once, and print nothing more."""
+    """Handle a closed terminal: end as with Ctrl-C, once, and print nothing more."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

@@ -1,4 +1,4 @@
-"""Simulated people who take part in every epoch of one service, the demo's or another's.
+"""Simulate people who take part in every epoch of a service, the demo's or another.
 
 states ──▶ a window opened?    ──▶ opt-in users search
        ──▶ a head list is out? ──▶ devices report
@@ -30,7 +30,7 @@ class SimulatedPeople(ABC):
         self.sender = BatchSender(http, token)
         #: Nobody will search any more.
         self.finished = False
-        #: What was searched for, by epoch; `None` where it was too late to begin.
+        #: Searches by epoch; `None` if the epoch was discovered too late.
         self.windows: dict[int, Window | None] = {}
         self._searched: dict[int, Searched] = {}
         self._reported: set[str] = set()
@@ -41,13 +41,13 @@ class SimulatedPeople(ABC):
         """Draw what people search for in this epoch; `None`: nobody searches any more."""
 
     async def act(self, states: Any, tasks: asyncio.TaskGroup) -> Window | None:
-        """Begin what is due, in `tasks`; the window that people began to search in, if any."""
+        """Start due submissions in `tasks`; return the window in which people started to search."""
         began = self._start_searching(states, tasks)
         await self._start_reporting(tasks)
         return began
 
     def stop(self) -> None:
-        """Stop sending: it would otherwise delay the end by half a window."""
+        """Stop sending, which would delay the end by half a window."""
         for task in self._sending:
             task.cancel()
 
@@ -98,7 +98,7 @@ class Population(SimulatedPeople):
         super().__init__(http, token)
         self._optin = round(people * optin_share)
         self._clients = people - self._optin
-        #: Decides what people search for, and nothing else.
+        #: Used only to draw people's searches.
         self.rng = np.random.default_rng(seed)
         self.crowd = Crowd()
 
@@ -108,10 +108,10 @@ class Population(SimulatedPeople):
 
 
 def time_to_search(collecting: Mapping[str, float], now_s: float) -> float | None:
-    """Seconds over which people search in a window; `None`: too little of it is left to begin.
+    """Return the seconds over which people search in a window; `None` if too little is left.
 
-    On a busy machine the first epoch may open when its window has nearly ended. People who searched
-    then would be late, and the first published epoch would have a handful of people.
+    On a busy machine the first epoch may open when its window has nearly ended. Most searches would
+    then be late, and the first published epoch would have few people.
     """
     left = collecting["window_end_s"] - now_s
     whole = collecting["window_end_s"] - collecting["window_start_s"]

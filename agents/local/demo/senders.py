@@ -1,9 +1,8 @@
-"""Opt-in users and devices of the demo, over HTTP, as real ones would.
+"""Send the submissions of the demo's opt-in users and devices over HTTP.
 
-Most devices are simulated: they randomise in bulk with the head list's own randomizer, by a NumPy
-generator that the operating system seeds anew for each head list. A few are real
-`AsyncLocalClient`s with a folder each. What the gateway asks to repeat is repeated, with the same
-bytes.
+Most devices are simulated: they randomise in bulk with the head list's randomizer, by a NumPy
+generator that the operating system seeds for each head list. A few are real `AsyncLocalClient`s
+with a folder each. Entries with the verdict retry are sent again with the same bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _TRIES = 8
 
 @dataclass(slots=True)
 class Sent:
-    """How many entries were accepted, refused or repeated so far."""
+    """Numbers of entries accepted, refused and repeated so far."""
 
     accepted: int = 0
     refused: int = 0
@@ -42,7 +41,7 @@ class Sent:
 
 @dataclass(slots=True)
 class BatchSender:
-    """Posts batches; keeps the tally that the live view shows."""
+    """Posts batches, and counts them for the live view."""
 
     http: httpx.AsyncClient
     token: str
@@ -52,7 +51,7 @@ class BatchSender:
     async def send_optin(
         self, searched: Searched, numbers: IntArray, epoch: int, over_s: float
     ) -> None:
-        """Every opt-in user's record of window `epoch`, or none, spread over `over_s` seconds."""
+        """Send every opt-in user's record of one epoch, or none, spread over `over_s` seconds."""
         entries = []
         for person, number in enumerate(numbers.tolist()):
             query, url = (None, None) if number == NO_RECORD else searched.records[number]
@@ -69,9 +68,9 @@ class BatchSender:
         numbers: IntArray,
         over_s: float,
     ) -> None:
-        """Every device's randomised report on one head list, spread over `over_s` seconds."""
+        """Send every device's randomised report on one head list, spread over `over_s` seconds."""
         randomizer = randomizer_for(head_list)
-        # Never the people's generator: a seed that is known would tell what each device holds.
+        # Not the people's generator: with a known seed, reports would reveal the records.
         rng = np.random.default_rng()
         cells = searched.cell_of_number(head_list.cells)[numbers]
         answers = [
@@ -133,7 +132,7 @@ class BatchSender:
 
 
 class RealDevices:
-    """A few devices that run the same code as an application embeds."""
+    """A few devices that run the client library, as applications embed it."""
 
     def __init__(self, count: int, server: str, folder: Path, window_s: int) -> None:
         limits = Limits(
@@ -155,7 +154,7 @@ class RealDevices:
         return len(self._sent)
 
     async def search(self, crowd: Crowd, window: Window, rng: np.random.Generator) -> None:
-        """Each may search for what someone else did, and keeps the record on its device."""
+        """Store a record of a randomly chosen person on each device, if that person has one."""
         others = window.clients if len(window.clients) else window.optin
         for client, number in zip(
             self._clients, rng.choice(others, len(self._clients)).tolist(), strict=True
@@ -164,7 +163,7 @@ class RealDevices:
                 await asyncio.to_thread(client.record, *crowd.records[number])
 
     async def let_report(self) -> None:
-        """Let each do what is due."""
+        """Let each device send its report if one is due."""
         for number, client in enumerate(self._clients):
             try:
                 outcome = await client.maybe_report()
