@@ -121,7 +121,7 @@ def listing_threshold(profile: str, parameters: PrivacyParameters) -> float:
     >>> listing_threshold("paper", PrivacyParameters())
     6.7578125
     >>> listing_threshold("sharp", PrivacyParameters())
-    9
+    7
     """
     if profile == "paper":
         return ThresholdSelector.threshold(parameters) / GRID
