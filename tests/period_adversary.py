@@ -6,8 +6,9 @@ the privacy loss ℓ = ln(P/Q) of what was released. So the largest possible δ 
 
     V_{T+1}(ℓ) = max(0, 1 − e^(ε−ℓ)),      V_t(ℓ) = max over choices of Σ_o P(o)·V_{t+1}(ℓ + ℓ_o)
 
-and V_1(0) is the true δ at ε. A choice is a pair of lists of laws, what the changed records show
-under the two histories; the laws come from the code under test (tests/laws.py).
+and V_1(0) is the true δ at ε. A choice is a pair of lists of distributions, what the changed
+records show under the two histories; the distributions come from the code under test
+(tests/output_distributions.py).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.laws import Law
+from tests.output_distributions import Distribution
 
 #: What the changed records show under the one history and under the other.
-Choice = tuple[Sequence[Law], Sequence[Law]]
+Choice = tuple[Sequence[Distribution], Sequence[Distribution]]
 Losses = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _DIGITS = 10

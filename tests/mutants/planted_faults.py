@@ -180,7 +180,7 @@ FAULTS = (
         "return Agreement(observed, (1 + at_least) / (1 + rounds), compared)",
         "return Agreement(observed, (1 + at_least) / (1 + rounds) / 2, compared)",
         "test_agreement.py",
-        "test_clients_who_say_just_what_was_foretold_agree_with_certainty",
+        "test_clients_who_report_just_the_prediction_agree_with_certainty",
     ),
     Fault(
         "the less certain group gets the larger weight",

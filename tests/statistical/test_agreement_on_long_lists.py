@@ -4,9 +4,10 @@ A small error in what is expected of each record adds up over a list of 500 unti
 look different, which tests of a few dozen records do not show. The setting is the paper's "Yandex"
 (5 million people, 2.5 % opt-in, M = 500) on the population of the benchmarks. With --slow the rate
 of p < 0.01 is bounded at 0.02. p-values come from 299 simulated epochs, so p < 0.01 comes at odds
-of 1 in 150: of 500 more than 10 come once in 1 500 seeds, of 300 more than 6 once in 230; were
-the rate 3 %, in 88 and in 80 seeds of a hundred. `make test` bounds the mean of p in a sample from
-below, at 3.5 standard errors of a uniform law, which one seed in 4 300 would miss. Seeds are fixed.
+of 1 in 150: of 500 more than 10 come once in 1 500 seeds, of 300 more than 6 once in 230; were the
+rate 3 %, in 88 and in 80 seeds of a hundred. `make test` bounds the mean of p in a sample from
+below, at 3.5 standard errors of a uniform distribution, which one seed in 4 300 would miss. Seeds
+are fixed.
 """
 
 from __future__ import annotations

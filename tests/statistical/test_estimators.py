@@ -119,7 +119,7 @@ def test_client_estimates_are_unbiased_and_their_variances_right(shape, epsilon,
         assert (np.abs(ratio - 1) < 0.15).all(), "variance_at: 4 standard errors are 9 %"
 
 
-def exact_law(users, p, noise):
+def exact_distribution(users, p, noise):
     """P(Binomial + X = y) for y from −half: by summation, no simulation."""
     x = np.arange(users + 1)
     log_choose = np.concatenate([[0.0], np.cumsum(np.log((users - x[1:] + 1) / x[1:]))])
@@ -141,8 +141,8 @@ def test_opt_in_intervals_cover_at_every_point_of_a_grid(users, largest, epsilon
     coverage = {}
     for p in (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.3, 0.5, 0.9, 0.999):
         if p <= largest:
-            law = exact_law(users, p, noise)[: len(y)]
-            coverage[p] = float(law[(low <= p) & (p <= high)].sum())
+            distribution = exact_distribution(users, p, noise)[: len(y)]
+            coverage[p] = float(distribution[(low <= p) & (p <= high)].sum())
     assert min(coverage.values()) >= 0.95 - 1e-6, coverage
     assert min(coverage.values()) <= 0.985, "an interval that always covers says nothing"
 

@@ -50,7 +50,7 @@ def drawn(noise, kind, scale, draws=DRAWS):
 
 
 def by_width(numbers, width):
-    """Numbers of neighbouring outcomes together: a wide law has too many for χ²."""
+    """Numbers of neighbouring outcomes together: a wide distribution has too many for χ²."""
     wide = Counter()
     for x, number in numbers.items():
         wide[x // width] += number
@@ -107,7 +107,7 @@ def test_a_sample_of_another_scale_is_not_like_opendps():
 
 
 @pytest.mark.parametrize("scale", [0.75, 2.9, 3.0])
-def test_draws_by_rejection_have_the_same_law(scale):
+def test_draws_by_rejection_have_the_same_distribution(scale):
     """What large scales are drawn with, at scales where every outcome can be counted."""
     bits = random.Random(6).randbytes
     laplace = Counter(draw_laplace(Fraction(scale), bits) for _ in range(10_000))
@@ -116,7 +116,7 @@ def test_draws_by_rejection_have_the_same_law(scale):
     assert agrees(gaussian, gaussian_expected(scale, 10_000))
 
 
-def test_noise_beyond_the_tables_has_its_law():
+def test_noise_beyond_the_tables_has_its_distribution():
     """b = 20 000 and σ = 30 000, by rejection."""
     laplace = drawn(seeded(7), "discrete_laplace", 20_000.0, 10_000)
     gaussian = drawn(seeded(8), "discrete_gaussian", 30_000.0, 10_000)
@@ -141,8 +141,10 @@ def test_chunks_keep_their_places_and_their_own_noise(noise, size):
 
 @pytest.mark.parametrize("scale", [0.3, 0.5, 2.0, 7.5])
 def test_tail_and_variance_are_those_of_the_distribution(scale):
-    law = laplace_expected(scale, draws=1)
-    assert sum(p * x * x for x, p in law.items()) == pytest.approx(laplace_variance(scale), 1e-6)
+    distribution = laplace_expected(scale, draws=1)
+    assert sum(p * x * x for x, p in distribution.items()) == pytest.approx(
+        laplace_variance(scale), 1e-6
+    )
     for j in (-3, 0, 1, 2, 6):
-        tail = sum(p for x, p in law.items() if x >= j)
+        tail = sum(p for x, p in distribution.items() if x >= j)
         assert laplace_tail(j, scale=scale) == pytest.approx(tail, abs=1e-9)

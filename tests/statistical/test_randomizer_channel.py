@@ -7,12 +7,12 @@ randomizer, true cells in equal numbers, by two χ² tests: over all pairs of tr
 channel has, which are a few. Whatever makes the likely answers likelier shows in the second.
 
 `ANSWERS` is what the second needs to tell a device whose ε is 10 % too large: by the noncentral χ²
-law the most that any shape needs for a power of 0.999 at these odds of a false alarm is 65 000 at
-ε = 1, 28 000 at ε = 2 and 45 000 at ε = 4. So the same test, at the same sizes, shapes and ε, is
-run on such a device and must fail. Reports of two answers (m_C = 2) about two different records
-are held against the product of the channel with itself, on three shapes of up to 6 cells, 24 000
-reports each. False alarms: once in a million runs of the whole suite (tests/chi_square.py); seeds
-are fixed.
+distribution the most that any shape needs for a power of 0.999 at these odds of a false alarm is 65
+000 at ε = 1, 28 000 at ε = 2 and 45 000 at ε = 4. So the same test, at the same sizes, shapes and
+ε, is run on such a device and must fail. Reports of two answers (m_C = 2) about two different
+records are held against the product of the channel with itself, on three shapes of up to 6 cells,
+24 000 reports each. False alarms: once in a million runs of the whole suite (tests/chi_square.py);
+seeds are fixed.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The whole epoch is repeated: drawing S and T, choosing the list, ranking, cuttin
 blending. So a record is judged only where it was listed, with all that this does to its count.
 Records are judged together, and again the last fifth of the published list, which readers see;
 there p̂ must be centred too. Intervals must also cover those near their cut (true expected count
-within two deviations of what listing took) and below it (listed by luck), which nobody sees: of
-these p̂ is too high, as it must be, being centred over all that look alike. Seeds are fixed.
+within two deviations of what listing took) and below it (listed by its noise), which nobody sees:
+of these p̂ is too high, as it must be, being centred over all that look alike. Seeds are fixed.
 
 Coverage is bounded at one-sided odds of 1e-6 (4.75 standard errors). Without --slow there are
 enough intervals to say that a coverage of 94 % is not refuted; `make test-statistical` has sixteen
@@ -130,7 +130,8 @@ STRATA = {
 
 
 #: How often intervals must hold the truth. Which records lie below the cut nobody can see: they
-#: were listed by luck and are estimated too high, and intervals are made for what can be seen.
+#: were listed by their noise and are estimated too high, and intervals are made for what can be
+#: seen.
 LEAST = {"below the cut": 0.91}
 
 #: How many of its deviations p̂ may be off on average, over records that look alike to readers.

@@ -36,7 +36,7 @@ def truth(records: int) -> np.ndarray:
 
 
 def many_epochs(randomizer, p, n, runs, rng):
-    """The counts of `runs` epochs of n devices, from the exact law of an answer.
+    """The counts of `runs` epochs of n devices, from the exact distribution of an answer.
 
     Devices draw their records from p, so how often each answer is seen is multinomial.
     """
@@ -45,8 +45,8 @@ def many_epochs(randomizer, p, n, runs, rng):
     holds = np.zeros((len(answers), len(randomizer.cells)))
     for i, answer in enumerate(answers):
         holds[i, list(answer)] = 1
-    law = p @ channel
-    seen = rng.multinomial(n, law / law.sum(), size=runs)
+    distribution = p @ channel
+    seen = rng.multinomial(n, distribution / distribution.sum(), size=runs)
     return np.rint(seen @ holds).astype(np.int64)
 
 

@@ -3,7 +3,7 @@
 The whole grid is `python -m bench.blend_grid` (docs/evaluation.md); here are its corners, a few
 epochs of each. Coverage is bounded from below at odds of 1e-6 (4.75 standard errors below 94 %, of
 intervals taken as independent; `bench` has ten times as many). Deliberately broken blends must fall
-below: one that takes the groups as alike, one without a law of records. Seeds are fixed.
+below: one that takes the groups as alike, one without a distribution of records. Seeds are fixed.
 """
 
 from __future__ import annotations

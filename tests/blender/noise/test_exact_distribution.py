@@ -86,10 +86,10 @@ class StubbornLaw:
 
 
 def test_an_entry_that_the_digits_do_not_settle_gets_more_of_them():
-    law = StubbornLaw(needed=700)
+    distribution = StubbornLaw(needed=700)
 
-    assert certified_floors(law) == [2**63, 2**64 - 1]
-    assert law.asked == [192, 384, 768]
+    assert certified_floors(distribution) == [2**63, 2**64 - 1]
+    assert distribution.asked == [192, 384, 768]
 
 
 def test_an_entry_that_no_digits_settle_is_refused_before_anything_is_drawn():

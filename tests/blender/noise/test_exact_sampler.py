@@ -1,4 +1,4 @@
-"""Every draw is the one that the exact law gives for its bits, however close the bits come.
+"""Every draw is that of the exact distribution for its bits, however close the bits come.
 
 The bits are scripted: uniform reals just below and just above each C(j) = P(|X| ≤ j), which agree
 with it for the first 64 bits and more. So a table that is one unit off in its last place, or a
@@ -73,7 +73,7 @@ def beside(kind: str, scale: float, j: int, distance: int) -> Decimal:
 def wrong_draws(
     table: InversionTable, kind: str, scale: float, entries: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """(j, distance) of those draws beside C(j) that come out other than the law has it."""
+    """(j, distance) of those draws beside C(j) that come out other than the distribution has it."""
     wrong = []
     for j in entries:
         for distance in (-100, 100, -120, 120):
@@ -119,7 +119,7 @@ def test_a_sampler_that_rounds_what_64_bits_leave_open_is_caught(
     monkeypatch.setattr(
         blendstream.blender.noise.exact_sampler,
         "_decide",
-        lambda law, uniform: floors.index(uniform._prefix) + rounding,
+        lambda distribution, uniform: floors.index(uniform._prefix) + rounding,
     )
     for j in range(len(floors) - 1):
         assert wrong_draws(table, kind, scale, [j])
@@ -138,7 +138,7 @@ def test_more_bits_are_drawn_for_as_long_as_they_agree(kind, scale, distance):
 
 @pytest.mark.parametrize(("kind", "scale"), LAWS)
 @pytest.mark.parametrize("ones", [64, 70, 127, 200])
-def test_what_lies_beyond_the_table_is_drawn_by_its_law(kind, scale, ones):
+def test_what_lies_beyond_the_table_is_drawn_by_its_distribution(kind, scale, ones):
     """V = 1 − 2^-ones: all of the first 64 bits are ones, as the table's last entry."""
     table = table_of(kind, scale)
     with localcontext() as context:
@@ -322,7 +322,7 @@ def test_what_a_laplace_draw_keeps_has_geometric_weights_exactly(monkeypatch):
 
 @pytest.mark.parametrize("scale", [0.5, 2.9, 31.4159, 1e6])
 def test_what_a_gaussian_draw_keeps_has_gaussian_weights_exactly(monkeypatch, scale):
-    """e^(−|y|/t) of the Laplace draw times the chance e^(−γ) to keep it is c·e^(−y²/(2σ²))."""
+    """e^(−|y|/t) of the Laplace draw times the probability e^(−γ) to keep it is c·e^(−y²/(2σ²))."""
     gammas: list[Fraction] = []
     monkeypatch.setattr(
         blendstream.blender.noise.exact_rejection,

@@ -287,8 +287,10 @@ def test_intervals_of_counts_with_gaussian_noise_cover():
     """4 000 counts of one p: at least 95 %, and not much more. Four standard errors are 1.4 %."""
     rng = np.random.default_rng(8)
     users, p, scale, runs = 2_000, 0.03, RULE.scale, 4_000
-    law = gaussian_distribution(scale)
-    noise = rng.choice(np.arange(-(len(law) // 2), len(law) // 2 + 1), runs, p=law)
+    distribution = gaussian_distribution(scale)
+    noise = rng.choice(
+        np.arange(-(len(distribution) // 2), len(distribution) // 2 + 1), runs, p=distribution
+    )
     low, high = noisy_count_interval(
         rng.binomial(users, p, runs) + noise, users,
         noise_terms=np.ones(runs, dtype=np.int64), scale=scale, gaussian=True,

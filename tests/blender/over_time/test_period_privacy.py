@@ -1,7 +1,8 @@
 """A period of epochs under one budget is private: by enumeration, against the best adversary.
 
-Every law comes from `select_in_period`, weighed by the noise that it asks for (tests/laws.py); the
-adversary chooses after each release what is known next (tests/period_adversary.py).
+Every distribution comes from `select_in_period`, weighed by the noise that it asks for
+(tests/output_distributions.py); the adversary chooses after each release what is known next
+(tests/period_adversary.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from blendstream.blender.over_time.period_budget import (
     select_in_period,
 )
 from blendstream.blender.sharp.gaussian_histogram import calibrate
-from tests.laws import GONE, Law, law
+from tests.output_distributions import GONE, Distribution, distribution
 from tests.period_adversary import Choice, worst_delta
 
 #: What noise beyond 7σ, left out below, could add, and rounding.
@@ -29,7 +30,7 @@ SLACK = 5e-11
 
 
 @lru_cache(maxsize=128)
-def select_shown(rule: PeriodRule, count: int, *, known: bool, factor: float = 1.0) -> Law:
+def select_shown(rule: PeriodRule, count: int, *, known: bool, factor: float = 1.0) -> Distribution:
     """P(what the world sees of a record that `count` people hold in one epoch)."""
     if count == 0 and not known:
         return {GONE: 1.0}
@@ -40,15 +41,15 @@ def select_shown(rule: PeriodRule, count: int, *, known: bool, factor: float = 1
         numbers = dict(zip(selection.kept.tolist(), selection.noisy_counts.tolist(), strict=True))
         return [numbers.get(copy, GONE) for copy in range(copies)]
 
-    return law(show, reach=math.ceil(7 * rule.scale), factor=factor)
+    return distribution(show, reach=math.ceil(7 * rule.scale), factor=factor)
 
 
 def choices(rule: PeriodRule, factor: float = 1.0) -> list[Choice]:
     """All that may happen to one person's m records and the m others that replace them.
 
     Each is new and theirs alone, new beside the threshold, or known and held by nobody else. Known
-    with more holders is the same pair of laws, moved. A person without a record on one side says
-    so there.
+    with more holders is the same pair of distributions, moved. A person without a record on one
+    side says so there.
     """
     kinds = [(0, False), (rule.threshold, False), (0, True)]
     with_one = [select_shown(rule, n + 1, known=known, factor=factor) for n, known in kinds]
@@ -154,8 +155,10 @@ def test_a_person_who_changes_share_within_a_period_is_caught():
     rule = calibrate_period(4.0, 1e-5, 1, 2)
     x = np.arange(-30, 31)
     r = math.exp(-4.0)
-    laplace: Law = dict(zip(x.tolist(), ((1 - r) / (1 + r) * r ** np.abs(x)).tolist(), strict=True))
-    moved: Law = {value + 1: mass for value, mass in laplace.items()}
+    laplace: Distribution = dict(
+        zip(x.tolist(), ((1 - r) / (1 + r) * r ** np.abs(x)).tolist(), strict=True)
+    )
+    moved: Distribution = {value + 1: mass for value, mass in laplace.items()}
     graph: list[Choice] = [([laplace], [moved]), ([moved], [laplace])]
 
     assert worst_delta(4.0, [graph]) < 1e-12, "the share alone keeps epsilon"

@@ -53,17 +53,17 @@ def channel_of(randomizer: LocalRandomizer) -> np.ndarray:
     return channel[:, channel.sum(axis=0) > 0]
 
 
-def histogram_law(rows: list[np.ndarray]) -> Histogram:
+def histogram_distribution(rows: list[np.ndarray]) -> Histogram:
     """P(how many gave each answer), for one independent answer from each row."""
-    law: Histogram = {(0,) * len(rows[0]): 1.0}
+    distribution: Histogram = {(0,) * len(rows[0]): 1.0}
     for row in rows:
         grown: Histogram = defaultdict(float)
-        for counts, mass in law.items():
+        for counts, mass in distribution.items():
             for answer in np.flatnonzero(row):
                 more = (*counts[:answer], counts[answer] + 1, *counts[answer + 1 :])
                 grown[more] += mass * row[answer]
-        law = grown
-    return law
+        distribution = grown
+    return distribution
 
 
 def true_delta(channel: np.ndarray, reports: int, epsilon: float) -> float:
@@ -72,8 +72,8 @@ def true_delta(channel: np.ndarray, reports: int, epsilon: float) -> float:
     values = range(len(channel))
     for others in itertools.combinations_with_replacement(values, reports - 1):
         among = [channel[v] for v in others]
-        laws = [histogram_law([*among, channel[v]]) for v in values]
-        for one, other in itertools.permutations(laws, 2):
+        distributions = [histogram_distribution([*among, channel[v]]) for v in values]
+        for one, other in itertools.permutations(distributions, 2):
             excess = (p - math.exp(epsilon) * other.get(h, 0.0) for h, p in one.items())
             worst = max(worst, sum(x for x in excess if x > 0))
     return worst
@@ -112,9 +112,13 @@ def two_answers_delta(channel: np.ndarray, reports: int, epsilon: float) -> floa
     values = range(len(channel))
     pairs: list[tuple[np.ndarray, np.ndarray]] = []
     for others in itertools.combinations_with_replacement(values, reports - 1):
-        laws = [histogram_law([*(channel[v] for v in others), channel[v]]) for v in values]
-        seen = sorted(set().union(*laws))
-        dense = [np.array([law.get(h, 0.0) for h in seen]) for law in laws]
+        distributions = [
+            histogram_distribution([*(channel[v] for v in others), channel[v]]) for v in values
+        ]
+        seen = sorted(set().union(*distributions))
+        dense = [
+            np.array([distribution.get(h, 0.0) for h in seen]) for distribution in distributions
+        ]
         # A value that stays tells nothing: one such pair is enough.
         pairs += [(dense[0], dense[0]), *itertools.permutations(dense, 2)]
     return max(
@@ -180,7 +184,7 @@ def variation_ratio_delta(cells: int, epsilon0: float, reports: int, epsilon: fl
     """The pair that is *not* used: a third outcome, "the client is elsewhere"."""
     e = math.exp(epsilon0)
     alpha = 1 / (e + cells - 1)
-    law: dict[tuple[int, int], float] = defaultdict(float)
+    distribution: dict[tuple[int, int], float] = defaultdict(float)
     mirrored: dict[tuple[int, int], float] = defaultdict(float)
     n = reports - 1
     for c in range(n + 1):
@@ -192,9 +196,9 @@ def variation_ratio_delta(cells: int, epsilon0: float, reports: int, epsilon: fl
                 ((a, c - a + 1), alpha),
                 ((a, c - a), 1 - alpha - alpha * e),
             ):
-                law[x, y] += mass * chance
+                distribution[x, y] += mass * chance
                 mirrored[y, x] += mass * chance
-    return sum(max(0.0, p - math.exp(epsilon) * mirrored[h]) for h, p in law.items())
+    return sum(max(0.0, p - math.exp(epsilon) * mirrored[h]) for h, p in distribution.items())
 
 
 def test_the_variation_ratio_pair_is_broken_by_the_same_enumeration():

@@ -24,7 +24,7 @@ from blendstream.blender import (
 )
 from blendstream.blender.paper.click_graph import best_threshold
 from tests.doubles import NoNoise, ScriptedNoise
-from tests.laws import GONE, divergence, law
+from tests.output_distributions import GONE, distribution, divergence
 
 PARAMETERS = ClickGraphParameters(
     queries_per_user=2,
@@ -143,7 +143,7 @@ def test_a_budget_outside_its_range_is_refused():
 def test_selecting_queries_keeps_its_promise_for_every_small_log(d, epsilon, delta):
     """Enumerated: one user with up to d queries, spread in every way, is added or removed.
 
-    A query's chance to be selected depends on its own count alone, so a log is a list of counts,
+    A query's probability of selection depends on its own count alone, so a log is a list of counts,
     and a set of outputs factorises over queries.
     """
     scale, theta = best_threshold(epsilon=epsilon, delta=delta, queries_per_user=d)
@@ -189,7 +189,9 @@ def test_repeating_one_query_is_what_the_threshold_fears():
     assert select_queries({"q": 4}, parameters, NoNoise()) == ()
 
 
-def released_law(asked: int, clicks: int, parameters: ClickGraphParameters, factors) -> dict:
+def released_distribution(
+    asked: int, clicks: int, parameters: ClickGraphParameters, factors
+) -> dict:
     """P(what the whole release shows of one query with one public URL), by the code's own noise.
 
     `factors` break the noise of selection, query counts and click counts, one each.
@@ -215,7 +217,7 @@ def released_law(asked: int, clicks: int, parameters: ClickGraphParameters, fact
 
     scales = (parameters.selection_scale, parameters.query_scale, parameters.click_scale)
     selected, counted, clicked = (
-        law(show, reach=math.ceil(34 * scale) + 12, factor=factor)
+        distribution(show, reach=math.ceil(34 * scale) + 12, factor=factor)
         for show, scale, factor in zip((select, count, click), scales, factors, strict=True)
     )
     shown = {
@@ -234,8 +236,8 @@ def worst_release(parameters: ClickGraphParameters, factors=(1.0, 1.0, 1.0)) -> 
     if d == d_c == 2:
         spreads.append(((1, 1), (1, 1)))
     starts = [(0, 0), (theta - d, 3)]
-    laws = {
-        (n, c): released_law(n, c, parameters, factors)
+    distributions = {
+        (n, c): released_distribution(n, c, parameters, factors)
         for n, c in {
             (n + more, c + clicks)
             for n, c in starts
@@ -246,9 +248,9 @@ def worst_release(parameters: ClickGraphParameters, factors=(1.0, 1.0, 1.0)) -> 
     worst = 0.0
     for spread in spreads:
         for places in itertools.combinations_with_replacement(starts, len(spread)):
-            without = [laws[place] for place in places]
+            without = [distributions[place] for place in places]
             with_user = [
-                laws[n + more, c + clicks]
+                distributions[n + more, c + clicks]
                 for (n, c), (more, clicks) in zip(places, spread, strict=True)
             ]
             for p, q in ((without, with_user), (with_user, without)):

@@ -27,7 +27,7 @@ from blendstream.blender.noise.exact_noise import (
 from blendstream.blender.paper import head_list
 from blendstream.blender.paper.head_list import ThresholdSelector, threshold_for
 from tests.doubles import NoNoise, ScriptedNoise
-from tests.laws import divergence, selector_law
+from tests.output_distributions import divergence, selector_distribution
 
 
 def optin_counts(selection, estimation=None):
@@ -165,7 +165,7 @@ def test_the_theorems_third_condition_always_holds():
 
 
 def cell_output(count: int, theta: int, scale: Decimal, *, counts_shown: bool) -> dict:
-    """The exact law of what one record shows: nothing (None), or that it passed (with its count).
+    """The exact output distribution of one record: None, or that it passed (with its count).
 
     Noisy counts from θ+60 up are one outcome: the likelihood ratio of two such tails is that of
     their first terms, so merging them changes no divergence.
@@ -178,14 +178,14 @@ def cell_output(count: int, theta: int, scale: Decimal, *, counts_shown: bool) -
     def tail(j: int) -> Decimal:  # P(X ≥ j)
         return r**j / (one + r) if j >= 1 else one - r ** (1 - j) / (one + r)
 
-    law = {None: one - tail(theta - count)}
+    distribution = {None: one - tail(theta - count)}
     if not counts_shown:
-        return {**law, "passed": tail(theta - count)}
+        return {**distribution, "passed": tail(theta - count)}
     top = theta + 60
     for y in range(theta, top):
-        law[y] = tail(y - count) - tail(y + 1 - count)
-    law["more"] = tail(top - count)
-    return law
+        distribution[y] = tail(y - count) - tail(y + 1 - count)
+    distribution["more"] = tail(top - count)
+    return distribution
 
 
 @pytest.mark.long
@@ -198,8 +198,8 @@ def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_d
     """Enumerated: one user moves from record a to record b. Counts of 0 (of b), 1, 2, 3 and about
     θ (θ−1, θ, θ+3): those between differ by the same factor e^{1/b}, whatever they are.
 
-    Other records have the same law on both sides and drop out. Noisy counts included, both with
-    the paper's β = δ/2 and with β = δ; the first always has δ/2 to spare.
+    Other records have the same distribution on both sides and drop out. Noisy counts included, both
+    with the paper's β = δ/2 and with β = δ; the first always has δ/2 to spare.
     """
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
     theta = threshold_for(
@@ -209,15 +209,15 @@ def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_d
     with localcontext() as context:
         context.prec = 60
         exp_epsilon = Decimal(epsilon).exp()
-        laws = [
+        distributions = [
             cell_output(n, theta, Decimal(scale), counts_shown=counts_shown)
             for n in range(theta + 5)
         ]
         sizes = [1, 2, 3, theta - 1, theta, theta + 3]
         for a in sizes:
             for b in [0, *sizes]:
-                before = (laws[a], laws[b])
-                after = (laws[a - 1], laws[b + 1])
+                before = (distributions[a], distributions[b])
+                after = (distributions[a - 1], distributions[b + 1])
                 for p, q in ((before, after), (after, before)):
                     divergence = Decimal(0)
                     for ya, pa in p[0].items():
@@ -232,14 +232,14 @@ def test_every_small_data_set_keeps_epsilon_and_delta(epsilon, delta, share_of_d
 def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> float:
     """One user moves from record a to b, or has none on one side.
 
-    The law of each is had from the selector's own code.
+    The distribution of each is had from the selector's own code.
     """
     parameters = PrivacyParameters(epsilon=epsilon, delta=delta)
     scale = laplace_scale(sensitivity=2, epsilon=epsilon)
     theta = threshold_for(scale=scale, pass_probability=Fraction(delta) / 2, grid=GRID) // GRID
     sizes = [0, 1, 2, theta - 1, theta, theta + 1]
-    laws = {
-        n: selector_law(
+    distributions = {
+        n: selector_distribution(
             ThresholdSelector(),
             n,
             known=False,
@@ -250,11 +250,11 @@ def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> fl
         for n in {s + d for s in sizes for d in (0, 1)}
     }
     moves = [
-        ([laws[a + 1], laws[b]], [laws[a], laws[b + 1]])
+        ([distributions[a + 1], distributions[b]], [distributions[a], distributions[b + 1]])
         for a, b in itertools.product(sizes, repeat=2)
     ]
-    moves += [([laws[a + 1]], [laws[a]]) for a in sizes]
-    moves += [([laws[b]], [laws[b + 1]]) for b in sizes]
+    moves += [([distributions[a + 1]], [distributions[a]]) for a in sizes]
+    moves += [([distributions[b]], [distributions[b + 1]]) for b in sizes]
     return max(divergence(before, after, epsilon) for before, after in moves)
 
 

@@ -20,7 +20,7 @@ from blendstream.blender import (
 from blendstream.blender.noise.exact_noise import GRID, laplace_tail
 from blendstream.blender.paper.optin import NoisyCounts, add_noise, estimate_noisy_counts
 from tests.doubles import NoNoise, ScriptedNoise
-from tests.laws import divergence, law
+from tests.output_distributions import distribution, divergence
 
 A, B, C, D = Record("a", "x"), Record("a", "y"), Record("b", "z"), Record("c", "w")
 SPEC = RandomizerSpec("two-stage", epsilon=4.0, delta=1e-5)
@@ -95,11 +95,15 @@ def worst_divergence(epsilon: float, *, factor: float = 1.0, grid: int = 1) -> f
             noisy = add_noise(raw, users=9, parameters=parameters, noise=noise, grid=grid)
             return noisy.counts.tolist()
 
-        return law(show, reach=grid * (math.ceil(76 / epsilon) + 12), factor=factor)
+        return distribution(show, reach=grid * (math.ceil(76 / epsilon) + 12), factor=factor)
 
-    laws = [cell(count) for count in range(4)]
+    distributions = [cell(count) for count in range(4)]
     return max(
-        divergence([laws[a + 1], laws[b]], [laws[a], laws[b + 1]], epsilon)
+        divergence(
+            [distributions[a + 1], distributions[b]],
+            [distributions[a], distributions[b + 1]],
+            epsilon,
+        )
         for a in (0, 2)
         for b in (0, 1)
     )

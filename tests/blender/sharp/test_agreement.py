@@ -37,7 +37,7 @@ def compared_with(estimate: np.ndarray, rounds: int) -> Agreement:
 
 
 @pytest.mark.parametrize("rounds", [99, 199])
-def test_clients_who_say_just_what_was_foretold_agree_with_certainty(rounds):
+def test_clients_who_report_just_the_prediction_agree_with_certainty(rounds):
     """Q = 0: every simulated epoch differs at least as much."""
     found = compared_with(SHARES.mean, rounds)
 

@@ -98,8 +98,8 @@ def test_groups_that_differ_record_by_record_leave_the_clients_their_say(monkeyp
 
 
 def test_an_estimate_is_the_mean_of_what_is_likely_not_the_likeliest(monkeypatch):
-    """Clients who say nothing leave the opt-in users' law as it is. A count of four has a mean of m
-    and its peak a quarter lower: published, peaks would lie too low for every rare record."""
+    """Clients without information leave the opt-in posterior as it is. A count of four has a mean m
+    and its mode a quarter lower: published, modes would be too low for every rare record."""
     monkeypatch.setattr("blendstream.blender.sharp.group_difference.TAUS", np.array([0.005, 0.006]))
     monkeypatch.setattr("blendstream.blender.sharp.group_difference.ETAS", np.array([1e-12, 2e-12]))
 

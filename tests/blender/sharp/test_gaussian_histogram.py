@@ -1,7 +1,7 @@
 """Many records a user under Gaussian noise: private by enumeration, its rule on a grid.
 
-The law of one record's output comes from `select`, weighed by the noise that it asks for
-(tests/laws.py).
+The distribution of one record's output comes from `select`, weighed by the noise that it asks for
+(tests/output_distributions.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blendstream.blender.sharp.gaussian_histogram import (
     gaussian_tail,
 )
 from tests.doubles import NoNoise, ScriptedNoise
-from tests.laws import divergence, selector_law
+from tests.output_distributions import divergence, selector_distribution
 
 #: What noise beyond 7σ, left out below, could add, and rounding.
 SLACK = 5e-11
@@ -37,7 +37,7 @@ def worst_divergence(epsilon: float, delta: float, m: int, *, factor: float = 1.
     kinds = [(0, False), (rule.threshold, False), (0, True), (4 * rule.threshold, False)]
     without, with_one = (
         [
-            selector_law(
+            selector_distribution(
                 GaussianHistogram(),
                 n + extra,
                 known=known,

@@ -1,4 +1,4 @@
-"""What opt-in counts say of a record: the law of all records takes selection off again."""
+"""Posteriors of opt-in shares: the prior over all records corrects for selection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_T = NoisyCounts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0.5
 
 
 def zipf_counts(rng, users=S, records=200_000, theta=7):
-    """Everything that passes among many records of a Zipf law: counts, and the truth, by count."""
+    """All that pass among many records of a Zipf distribution: counts, and the truth, by count."""
     p = 1 / np.arange(6, records + 6)
     p *= 0.9 / p.sum()
     rng.shuffle(p)  # ties go by place: it must not tell p
@@ -57,16 +57,16 @@ def test_by_published_rank_estimates_are_centred_where_raw_counts_are_not():
     assert sum(mean) / sum(truth) == pytest.approx(1, abs=0.045)
 
 
-def test_means_and_variances_are_those_of_the_whole_law():
-    """They are summed over the part of the grid where a law is anything at all, S and T apart."""
+def test_means_and_variances_are_those_of_the_whole_distribution():
+    """They are sums over the part of the grid where a posterior matters, S and T apart."""
     counts, _ = zipf_counts(np.random.default_rng(8))
     far = np.maximum(counts // 10, 0)
     far[::7] += 400  # T saw many more of these than S
     for t in (NO_T, t_counts(far, S // 10)):
         found = shares_of(counts, len(counts), t=t)
-        law, p = found.distribution(slice(None)), found.grid.p
-        assert found.mean == pytest.approx(law @ p, rel=1e-9)
-        spread = law @ p**2 - (law @ p) ** 2
+        distribution, p = found.distribution(slice(None)), found.grid.p
+        assert found.mean == pytest.approx(distribution @ p, rel=1e-9)
+        spread = distribution @ p**2 - (distribution @ p) ** 2
         assert found.variance == pytest.approx(spread, rel=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_a_count_means_the_same_wherever_the_list_is_cut():
 
 
 def test_a_large_count_is_what_it_is():
-    """Of 900 among 18 000 the law of shares takes less than a tenth of a deviation."""
+    """Of 900 among 18 000 the distribution of shares takes less than a tenth of a deviation."""
     counts, _ = zipf_counts(np.random.default_rng(8))
     found = shares_of(np.concatenate([[900], counts]), 1)
     assert found.mean[0] == pytest.approx(900 / S, abs=0.1 * np.sqrt(900) / S)
@@ -143,14 +143,14 @@ def test_a_list_that_t_ranked_is_corrected_for_its_own_choice():
 def test_the_law_of_a_record_sums_to_one_and_has_its_mean():
     counts, _ = zipf_counts(np.random.default_rng(9))
     found = shares_of(counts, 30)
-    law = found.distribution(slice(10, 20))
-    assert law.sum(axis=1) == pytest.approx(np.ones(10))
-    assert law @ found.grid.p == pytest.approx(found.mean[10:20])
+    distribution = found.distribution(slice(10, 20))
+    assert distribution.sum(axis=1) == pytest.approx(np.ones(10))
+    assert distribution @ found.grid.p == pytest.approx(found.mean[10:20])
 
 
-def test_records_that_a_coin_let_in_do_not_move_the_law_of_the_others():
-    """The law is fitted to counts that had to reach θ. One below it is on the list by a coin, one
-    in seven of its kind: taken as having passed, they would make rare records look common."""
+def test_records_that_a_coin_let_in_do_not_move_the_prior_of_the_others():
+    """The prior is fitted to counts that had to reach θ. A coin lists one in seven of those at
+    θ − 1: if they counted as having passed, rare records would seem common."""
     counts, _ = zipf_counts(np.random.default_rng(10))
     alone = shares_of(counts, 40)
     with_lucky = shares_of(np.concatenate([counts, np.full(60, 6)]), 40)

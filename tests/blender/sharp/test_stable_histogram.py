@@ -1,7 +1,7 @@
 """The selector that keeps its counts: private by enumeration of what the code itself shows.
 
-The law of one record's output comes from `select`, weighed by the noise that it asks for
-(tests/laws.py).
+The distribution of one record's output comes from `select`, weighed by the noise that it asks for
+(tests/output_distributions.py).
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from blendstream.blender.sharp.stable_histogram import (
     stable_threshold,
 )
 from tests.doubles import NoNoise, ScriptedNoise
-from tests.laws import GONE, divergence, selector_law
+from tests.output_distributions import GONE, divergence, selector_distribution
 
 SETTINGS = [(0.3, 1e-2), (0.7, 1e-2), (1.0, 1e-4), (4.0, 1e-5), (4.0, 1e-7), (1.0, 0.6)]
 #: Sums of a few hundred thousand products of floats.
 ROUNDING = 2e-12
 
 
-def law(count: int, *, known: bool, parameters: PrivacyParameters, factor: float = 1.0) -> dict:
+def distribution(
+    count: int, *, known: bool, parameters: PrivacyParameters, factor: float = 1.0
+) -> dict:
     """P(what the world sees of a record that `count` people hold), from the selector's own code."""
     reach = math.ceil(76 / parameters.epsilon) + 12  # 38 scales of the noise it should ask for
-    return selector_law(
+    return selector_distribution(
         StableHistogram(), count, known=known, parameters=parameters, reach=reach, factor=factor
     )
 
@@ -42,20 +44,20 @@ def worst_divergence(epsilon: float, delta: float, *, factor: float = 1.0) -> fl
     parameters = PrivacyParameters(epsilon=epsilon, delta=delta)
     theta = stable_threshold(epsilon, delta)
     sizes = [0, 1, theta - 1, theta]
-    laws = {
-        (n, known): law(n, known=known, parameters=parameters, factor=factor)
+    distributions = {
+        (n, known): distribution(n, known=known, parameters=parameters, factor=factor)
         for n in {s + d for s in sizes for d in (0, 1)}
         for known in (False, True)
     }
     worst = 0.0
     for known_a, known_b in itertools.product((False, True), repeat=2):
         for a, b in itertools.product(sizes, repeat=2):
-            before = [laws[a + 1, known_a], laws[b, known_b]]
-            after = [laws[a, known_a], laws[b + 1, known_b]]
+            before = [distributions[a + 1, known_a], distributions[b, known_b]]
+            after = [distributions[a, known_a], distributions[b + 1, known_b]]
             worst = max(worst, divergence(before, after, epsilon))
             worst = max(worst, divergence(after, before, epsilon))
     for known, a in itertools.product((False, True), sizes):
-        one, other = [laws[a + 1, known]], [laws[a, known]]
+        one, other = [distributions[a + 1, known]], [distributions[a, known]]
         worst = max(worst, divergence(one, other, epsilon), divergence(other, one, epsilon))
     return worst
 
@@ -144,7 +146,7 @@ def test_a_known_record_that_nobody_holds_must_be_noised_too():
     """Deliberately broken: were known records counted only while somebody holds them, the last
     holder's leaving would show: the record stays with 12 % before and never after.
     """
-    held = law(1, known=True, parameters=PrivacyParameters())
+    held = distribution(1, known=True, parameters=PrivacyParameters())
     never_noised = {GONE: 1.0}
 
     assert divergence([held], [never_noised], 4.0) > 0.1

@@ -37,7 +37,7 @@ def test_a_column_is_judged_as_its_reports_would_be_one_by_one(wide, answers, al
 @pytest.mark.parametrize("name", RANDOMIZERS)
 @pytest.mark.parametrize("wide", [1, 3])
 def test_what_is_allowed_is_what_some_device_can_answer(name, wide):
-    """Over every row of numbers there is: each has a chance, and together they are all there is."""
+    """Each allowed row of numbers has a positive probability, and these add up to 1."""
     records = tuple(Record(f"q{i}", "u") for i in range(5))
     cells = Cells(records, name == "two-stage")
     randomizer = RANDOMIZERS[name](cells, RandomizerSpec(name, 0.5, max_cells_per_answer=wide))
@@ -46,9 +46,9 @@ def test_what_is_allowed_is_what_some_device_can_answer(name, wide):
     allowed = [row for row in rows if shape.allows_answer(row)]
 
     for held in (*records, None):
-        chances = [randomizer.report_probability(held, answer) for answer in allowed]
-        assert min(chances) > 0
-        assert sum(chances) == 1
+        probabilities = [randomizer.report_probability(held, answer) for answer in allowed]
+        assert min(probabilities) > 0
+        assert sum(probabilities) == 1
 
 
 @pytest.mark.parametrize("answers", [[], [[1, 2], [1, 2]], [[1]], [[1, 2, 3]], [[]], [[2, 1]]])

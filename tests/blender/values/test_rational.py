@@ -27,7 +27,7 @@ def test_the_fraction_is_the_largest_below_the_exponential(x, bits):
 
 
 def test_the_devices_numbers_are_these_and_no_others():
-    """Golden: a device in another language must arrive at the same whole numbers."""
+    """Golden: a device in another language must compute these integers."""
     step = 2**EXP_DENOMINATOR_BITS
     assert exp_rounded_down(Fraction(4)) * step == 234497268814
     assert exp_rounded_down(Fraction(1)) * step == 11674931554

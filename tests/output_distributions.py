@@ -1,4 +1,4 @@
-"""What a mechanism shows, as a law had from its own code, and what that law costs in privacy.
+"""The distribution of a mechanism's output, from its own code, and the ε and δ that it costs.
 
 Every value of the noise is handed in at once, one copy of the record for each, and each outcome
 gets the probability of its noise: of the noise *that the code asked for*, by kind and scale. So a
@@ -20,7 +20,7 @@ from blendstream.blender.values.arrays import IntArray
 #: What a record that is not shown shows.
 GONE = None
 
-Law = dict[Hashable, float]
+Distribution = dict[Hashable, float]
 
 
 class EveryNoise:
@@ -64,13 +64,13 @@ class EveryNoise:
         return np.asarray(weights / weights.sum())
 
 
-def law(
+def distribution(
     show: Callable[[int, Noise], Sequence[Hashable]], *, reach: int, factor: float = 1.0
-) -> Law:
+) -> Distribution:
     """P(outcome), where `show(n, noise)` says what each of n equal records shows."""
-    # Once with every coin on heads and once on tails: a record throws at most one, so its law is
-    # the mixture of both. Where no coin is thrown both are the same.
-    seen: Law = {}
+    # Once with every coin on heads and once on tails: a record throws at most one, so its
+    # distribution is the mixture of both. Where no coin is thrown both are the same.
+    seen: Distribution = {}
     for side in (False, True):
         noise = EveryNoise(reach, factor=factor, coin=side)
         outcomes = show(len(noise.values), noise)
@@ -80,7 +80,7 @@ def law(
     return seen
 
 
-def selector_law(
+def selector_distribution(
     selector: HeadListSelector,
     count: int,
     *,
@@ -88,7 +88,7 @@ def selector_law(
     parameters: PrivacyParameters,
     reach: int,
     factor: float = 1.0,
-) -> Law:
+) -> Distribution:
     """P(what the world sees of a record that `count` people of S hold): a number, or nothing.
 
     Known ones are seen at any count. Dropping low ones is post-processing of that.
@@ -104,10 +104,10 @@ def selector_law(
         by_copy = dict(zip(selection.kept.tolist(), numbers, strict=True))
         return [by_copy.get(copy, GONE) for copy in range(copies)]
 
-    return law(show, reach=reach, factor=factor)
+    return distribution(show, reach=reach, factor=factor)
 
 
-def divergence(p: Sequence[Law], q: Sequence[Law], epsilon: float) -> float:
+def divergence(p: Sequence[Distribution], q: Sequence[Distribution], epsilon: float) -> float:
     """Σ max(0, P − e^ε·Q) over everything that independent records show together.
 
     An outcome matters through its P and its P/Q alone: after each record those with the same P/Q,
