@@ -1,9 +1,8 @@
 """The entries of the release log, one JSON object each: what happened to an epoch.
 
 All entries of one commit are in one record, a JSON array, after the documents that they name, so
-readers see all of them or none, wherever a transaction ends. (Logs of version 0.1.0 have a record
-per entry; readers accept both.) `streams.releases.epoch_state` folds them. Readers skip fields and
-names that they do not know.
+readers see all of them or none, wherever a transaction ends. `streams.releases.epoch_state` folds
+them. Readers skip fields and names that they do not know.
 
     fence               every kind   a random id, first in each record; alone it only proves that
                                      its writer reached the leader, and marks up to where it reads
@@ -215,7 +214,7 @@ def decode(value: bytes) -> list[Entry]:
         body = json.loads(value)
     except (ValueError, RecursionError):
         body = None
-    together = body if isinstance(body, list) else [body]
+    together: list[Entry] = body if isinstance(body, list) else []
     if not together or not all(isinstance(entry, dict) for entry in together):
         raise StoreMismatch(
             "a record of entries in the release log must be a JSON array of objects, as this "

@@ -25,7 +25,7 @@ depend on the draw.
 Assumes: one transactional id per kind of job, used by no other program. The topic is replicated
 with `min.insync.replicas` above half of its replicas and without unclean leader elections
 (`blendstream doctor` checks both), so that acknowledged records survive and an isolated leader
-cannot acknowledge any. Every writer is of this release: version 0.1.0 writes no fence records.
+cannot acknowledge any.
 
 Decision: docs/decisions/0052-the-release-log-uses-librdkafka.md
 

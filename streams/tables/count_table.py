@@ -160,8 +160,7 @@ class CountTable:
         names = [_SEEN, *self._series]
         fields = [_chunks_field(name) for name in names]
         chunks = await answered(self._client.hmget(self.key(partition, epoch, "totals"), fields))
-        # Always a subgroup's first key: in 0.1.0 it was a hash of records, which a read then
-        # refuses for its type instead of skipping it.
+        # A series of records always has its first key, even if nothing is stored there yet.
         least = [0, *(1 for _ in self._series)]
         return {
             name: [self._chunk_key(partition, epoch, name, n) for n in range(max(few, int(m or 0)))]
