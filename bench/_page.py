@@ -28,7 +28,7 @@ RESULTS = REPOSITORY / "docs" / "benchmarks"
 GROUPS = {
     "The service": [
         "counting", "gateway_http", "edge_attacks", "epochs_publication", "results_page",
-        "device_import", "local_stack",
+        "device_import", "device_head_list", "local_stack",
     ],
     "The mechanisms": [
         "blender_noise", "blender_head_list", "head_list_records", "blender_clients",

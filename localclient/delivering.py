@@ -7,6 +7,7 @@ it drops opt-in records not yet sent once the person no longer opts in.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +23,10 @@ _PATHS = {Mode.REPORT: "/v1/reports", Mode.OPT_IN: "/v1/optin-records"}
 
 #: The gateway's own responses with these statuses are permanent refusals.
 _FINAL = frozenset({400, 404, 409, 410, 413, 422})
+#: Longer sentences are no sentence of a gateway's.
+_MAX_SENTENCE = 300
+#: Texts of so few characters occur in any sentence.
+_SHORT_TEXT = 3
 #: The gateway's reason for a user whose cohort takes part in another epoch.
 _OTHER_COHORT = "other_cohort"
 
@@ -65,10 +70,11 @@ def deliver(
                 ResultCode.EXPIRED, epoch, "the server did not accept it in time"
             )
         if response is not None and response.status in (401, 403):
-            return replace(
-                context.try_later(epoch, response),
-                detail=f"the server answered {response.status}; check the application's token",
-            )
+            detail = f"the server answered {response.status}"
+            if pending.mode is Mode.OPT_IN:
+                detail += "; check the application's token"
+            detail += _refusal_sentence(response, pending, headers.get("authorization", ""))
+            return replace(context.try_later(epoch, response), detail=detail)
         return context.try_later(epoch, response)
     noted = _drop(context, pending, code)
     if code is ResultCode.SENT:
@@ -78,6 +84,29 @@ def deliver(
     else:
         detail = f"the server refused it permanently ({response.status}); its budget stays spent"
     return context.finished(code, epoch, detail)
+
+
+def _refusal_sentence(response: Response, pending: PendingSubmission, authorization: str) -> str:
+    """Return the gateway's own sentence about a token, in a form that may be shown and logged.
+
+    A server may write anything: only a short printable sentence passes that repeats neither the
+    token nor a text that was sent.
+    """
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return ""
+    try:
+        said = json.loads(response.body)["detail"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return ""
+    if not (isinstance(said, str) and said.isprintable() and 0 < len(said) <= _MAX_SENTENCE):
+        return ""
+    texts: list[object] = [authorization.removeprefix("Bearer ")]
+    if pending.mode is Mode.OPT_IN:
+        texts += [text for entry in json.loads(pending.body) for text in entry.values() if text]
+    long = (t.casefold() for t in texts if isinstance(t, str) and len(t) > _SHORT_TEXT)
+    if any(text in said.casefold() for text in long):
+        return ""
+    return f'. The gateway says: "{said}"'
 
 
 def _last_attempt_at_s(context: Context) -> int:

@@ -43,31 +43,11 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
         f"use normalisation {NORMALISATION_VERSION}, which this client knows",
         f"{document.head_list.normalisation}; update the client",
     )
-    _require(
-        spec.epsilon <= limits.epsilon_per_report,
-        f"ask for an epsilon within this device's {limits.epsilon_per_report}",
-        spec.epsilon,
-    )
-    _require(
-        spec.delta <= limits.delta_per_report,
-        f"ask for a delta within this device's {limits.delta_per_report}",
-        spec.delta,
-    )
-    _require(
-        spec.answers <= limits.max_answers,
-        f"ask for at most {limits.max_answers} answers",
-        spec.answers,
-    )
-    _require(
-        spec.max_cells_per_answer <= limits.max_cells_per_answer,
-        f"ask for at most {limits.max_cells_per_answer} cells in an answer",
-        spec.max_cells_per_answer,
-    )
-    _require(
-        document.cohorts <= limits.max_cohorts,
-        f"have devices take turns in at most {limits.max_cohorts} cohorts",
-        document.cohorts,
-    )
+    _within(spec.epsilon, limits, "epsilon_per_report")
+    _within(spec.delta, limits, "delta_per_report")
+    _within(spec.answers, limits, "max_answers")
+    _within(spec.max_cells_per_answer, limits, "max_cells_per_answer")
+    _within(document.cohorts, limits, "max_cohorts")
     _check_epoch(document.epoch, limits, now_s)
     _check_window(document.window_start_s, document.window_end_s, limits)
     length_s = document.window_end_s - document.window_start_s
@@ -78,7 +58,8 @@ def check_head_list(document: HeadListDocument, limits: Limits, now_s: int) -> N
     )
     _require(
         document.window_end_s <= now_s + limits.max_clock_skew_s,
-        "be about a window that has ended",
+        f"be about a window that has ended, by clocks within max_clock_skew_s="
+        f"{limits.max_clock_skew_s}",
         f"one that ends at {document.window_end_s} when this device's clock says {now_s}; "
         "if the device's clock is wrong, set it",
     )
@@ -88,12 +69,7 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
     """Raise unless this device would send opt-in records for such an epoch now."""
     _check_epoch(epoch.epoch, limits, now_s)
     _check_window(epoch.window_start_s, epoch.window_end_s, limits)
-    _require(
-        epoch.records_per_user <= limits.max_optin_records,
-        f"ask for at most {limits.max_optin_records} records a person",
-        epoch.records_per_user,
-        "an epoch",
-    )
+    _within(epoch.records_per_user, limits, "max_optin_records", "an epoch")
     length_s = epoch.window_end_s - epoch.window_start_s
     _require(
         epoch.optin_until_s - epoch.window_end_s <= length_s,
@@ -103,7 +79,7 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
     )
     _require(
         epoch.window_start_s <= now_s + limits.max_clock_skew_s and now_s < epoch.optin_until_s,
-        "be collecting now",
+        f"be collecting now, by clocks within max_clock_skew_s={limits.max_clock_skew_s}",
         f"{epoch.window_start_s} to {epoch.optin_until_s} when this device's clock says {now_s}; "
         "if the device's clock is wrong, set it",
         "an epoch",
@@ -116,7 +92,8 @@ def _check_epoch(epoch: int, limits: Limits, now_s: int) -> None:
     most = now_s // limits.min_window_s
     _require(
         epoch <= most,
-        f"be numbered as one of at most {most} windows of {limits.min_window_s} s since 1970",
+        f"be numbered as one of at most {most} windows of min_window_s={limits.min_window_s} since "
+        "1970",
         f"{epoch}; if the device's clock is wrong, set it",
         "an epoch",
     )
@@ -125,9 +102,15 @@ def _check_epoch(epoch: int, limits: Limits, now_s: int) -> None:
 def _check_window(start_s: int, end_s: int, limits: Limits) -> None:
     _require(
         limits.min_window_s <= end_s - start_s <= limits.max_window_s,
-        f"have a window of {limits.min_window_s} to {limits.max_window_s} s",
+        f"have a window of min_window_s={limits.min_window_s} to max_window_s="
+        f"{limits.max_window_s} seconds",
         f"{end_s - start_s} s",
     )
+
+
+def _within(asked: float, limits: Limits, name: str, subject: str = "a head list") -> None:
+    most = getattr(limits, name)
+    _require(asked <= most, f"stay within this device's {name}={most}", asked, subject)
 
 
 def _require(holds: bool, what: str, actual: object, subject: str = "a head list") -> None:

@@ -35,9 +35,9 @@ class Limits:
     max_answers: int = 4
     #: m_O that a server may ask for in opt-in mode.
     max_optin_records: int = 10
-    #: Decoded bytes of a head list: some 50 000 records, read within 50 MiB of memory. A hostile
-    #: list of as many bytes may take 400 MiB for a second or two: lower this if that is too much.
-    max_head_list_bytes: int = 8 * 1024 * 1024
+    #: Decoded bytes of a head list: some 10 000 records. A list of so many bytes, whoever wrote it,
+    #: takes less than 200 MiB and a second (docs/benchmarks.md); both grow with this limit.
+    max_head_list_bytes: int = 1024 * 1024
     #: Cell numbers in one answer, ω.
     max_cells_per_answer: int = 1_024
     #: R, the cohorts of devices: one report a year with windows of a day. An observer of a device

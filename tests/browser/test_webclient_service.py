@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser
 
+from blendstream.agents.local.ports import free_port
 from tests.browser.real_service import CELL, QUERY, URL, RealService, real_service
+from tests.localclient.support import serving
 
 pytestmark = pytest.mark.browser
 
@@ -68,4 +70,23 @@ def test_a_page_of_a_listed_origin_reports_and_opts_in_and_is_counted(
     assert service.cells(7, 1) == [int(cell == CELL) for cell in range(51)]
     assert service.optin_records(20, 2) == {(QUERY, URL): 1}
     assert not service.said(QUERY, "r1.example", "a person", "another person")
+    context.close()
+
+
+def test_a_page_whose_origin_is_not_listed_is_told_so_and_an_absent_server_is_not(
+    browser: Browser, origin: str
+) -> None:
+    """To a page both look alike, and only one is mended by the operator's CORS setting."""
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.goto(origin)
+    source = f"async ([server, name, optIn]) => {{ {DEVICE} return device.maybeReport() }}"
+    with serving() as gateway:
+        refused = tab.evaluate(source, [gateway.url, "refused", None])
+    absent = tab.evaluate(source, [f"http://127.0.0.1:{free_port()}", "absent", None])
+
+    assert refused["code"] == absent["code"] == "try later"
+    assert "gateway.cors_origins" in refused["detail"]
+    assert origin.startswith(refused["detail"].split("the origin ")[1].split(" ")[0])
+    assert absent["detail"] == "the server did not answer"
     context.close()

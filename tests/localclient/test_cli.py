@@ -60,7 +60,9 @@ def test_a_refusal_is_one_clear_line(
     small = ["--epsilon", "1", "--period-epsilon", "1"]
     assert main(["report", "--server", gateway.url, *small, *folder]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("refused: a head list must ask for an epsilon within this device's 1.0")
+    assert said.startswith(
+        "refused: a head list must stay within this device's epsilon_per_report=1.0"
+    )
     assert said.count("\n") == 1
     assert main(["search", "weather", "--result", str(tmp_path / "missing.json")]) == 2
     assert "No such file" in capsys.readouterr().err

@@ -96,6 +96,41 @@ def test_a_retry_repeats_epoch_slots_and_bytes(
     assert len(set(gateway.bodies)) == 1
 
 
+REFUSED = "a user's token must not have expired, and this one has; get a new one"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (REFUSED, True),
+        ("your search for Weather was seen", False),
+        ("the token application-token of someone", False),
+        ("two\nlines", False),
+        ("long" * 100, False),
+        (7, False),
+    ],
+)
+def test_the_gateways_sentence_about_a_token_is_passed_on(
+    gateway: Gateway, tmp_path: Path, clock: ManualClock, said: object, shown: bool
+) -> None:
+    """It says what to do; a sentence that repeats a search or the token does not reach a log."""
+    gateway.collecting = collecting()
+    clock.now_s = START + HOUR
+    client = opted_in(gateway, tmp_path, clock)
+    client.record("weather", "https://weather.example/")
+    problem = {"content-type": "application/problem+json"}
+    body = json.dumps({"detail": said}).encode()
+    gateway.answers["/v1/optin-records"] = (401, problem, body)
+    outcome = client.report_now()
+
+    assert outcome.code is ResultCode.TRY_LATER
+    assert (f'The gateway says: "{said}"' in outcome.detail) == shown
+    assert "check the application's token" in outcome.detail
+    gateway.answers["/v1/optin-records"] = (401, {}, body)
+    clock.now_s += DAY // 2
+    assert "says" not in client.report_now().detail
+
+
 def test_records_of_another_cohort_leave_the_device_once_and_are_dropped(
     gateway: Gateway, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -253,8 +288,8 @@ def test_a_person_without_searches_takes_part_and_says_so_once(
 @pytest.mark.parametrize(
     ("epoch", "wording"),
     [
-        (collecting(records_per_user=11), "at most 10 records a person"),
-        (collecting(window_start_s=END - 60), "window of 3600 to"),
+        (collecting(records_per_user=11), "within this device's max_optin_records=10, got 11"),
+        (collecting(window_start_s=END - 60), "window of min_window_s=3600 to"),
         (
             collecting(
                 window_start_s=END + DAY, window_end_s=END + 2 * DAY, optin_until_s=END + 2 * DAY

@@ -44,17 +44,36 @@ def whole_records(name: str = "two-stage") -> HeadListDocument:
 
 
 HOSTILE: dict[str, tuple[Callable[[], HeadListDocument], str]] = {
-    "epsilon": (lambda: head_list(randomizer=spec(epsilon=4.1)), "an epsilon within"),
-    "delta": (lambda: head_list(randomizer=spec(delta=1e-4)), "delta within"),
-    "answers": (lambda: head_list(randomizer=spec(answers=5)), "at most 4 answers, got 5"),
-    "width": (lambda: head_list(randomizer=spec(max_cells_per_answer=5000)), "cells in an answer"),
-    "turns": (lambda: head_list(cohorts=367), "at most 366 cohorts, got 367"),
+    "epsilon": (
+        lambda: head_list(randomizer=spec(epsilon=4.1)),
+        "within this device's epsilon_per_report=4.0, got 4.1",
+    ),
+    "delta": (
+        lambda: head_list(randomizer=spec(delta=1e-4)),
+        "within this device's delta_per_report=",
+    ),
+    "answers": (
+        lambda: head_list(randomizer=spec(answers=5)),
+        "within this device's max_answers=4, got 5",
+    ),
+    "width": (
+        lambda: head_list(randomizer=spec(max_cells_per_answer=5000)),
+        "within this device's max_cells_per_answer=1024, got 5000",
+    ),
+    "turns": (lambda: head_list(cohorts=367), "within this device's max_cohorts=366, got 367"),
     "newer text rules": (lambda: head_list(normalisation=3), "normalisation 2, which this client"),
     "older text rules": (lambda: head_list(normalisation=1), "normalisation 2, which this client"),
-    "short window": (lambda: head_list(window_start_s=END - 60), "window of 3600 to"),
-    "long window": (lambda: head_list(window_start_s=END - 32 * DAY), "window of 3600 to"),
+    "short window": (lambda: head_list(window_start_s=END - 60), "window of min_window_s=3600 to"),
+    "long window": (
+        lambda: head_list(window_start_s=END - 32 * DAY),
+        "to max_window_s=2678400 seconds",
+    ),
     "endless reporting": (lambda: head_list(reports_until_s=END + 5 * DAY), "within 4 windows"),
-    "from the future": (lambda: head_list(shift_s=DAY), "a window that has ended"),
+    "from the future": (
+        lambda: head_list(shift_s=DAY),
+        "a window that has ended, by clocks within max_clock_skew_s=900",
+    ),
+    "epoch": (lambda: head_list(epoch=1 << 40), "windows of min_window_s=3600 since 1970"),
     "unknown randomizer": (lambda: whole_records("tell-the-truth"), "must be one of"),
     "unfit randomizer": (whole_records, "needs cells with query wildcards"),
 }

@@ -239,13 +239,13 @@ MISREADINGS = (
     Misreading(
         "a window that has not ended is answered",
         ("document.window_end_s <= now_s + limits.max_clock_skew_s,", "True,"),
-        ("require(window_end_s <= nowS + limits.maxClockSkewS,", "require(true,"),
+        ("const ended = window_end_s <= nowS + limits.maxClockSkewS", "const ended = true"),
         "conversations: the device refuses a window that has not ended",
     ),
     Misreading(
         "an epoch may have any number",
         ("epoch <= most,", "True,"),
-        ("require(epoch <= Math.floor(this.#now() / minWindowS),", "require(true,"),
+        ("const most = Math.floor(this.#now() / minWindowS)", "const most = Infinity"),
         "conversations: the device refuses an epoch's number too high for the time since 1970",
     ),
     Misreading(

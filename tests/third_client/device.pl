@@ -11,7 +11,7 @@ use Time::Local qw(timegm_modern);
 
 my %DEFAULTS = (
     max_answers => 4, max_cells_per_answer => 1024, max_cohorts => 366, min_window_s => 3600,
-    max_window_s => 31 * 86400, max_head_list_bytes => 8 << 20, max_optin_records => 10,
+    max_window_s => 31 * 86400, max_head_list_bytes => 1 << 20, max_optin_records => 10,
     max_wait_s => 2 * 86400, max_clock_skew_s => 900, keep_records_s => 45 * 86400,
     max_record_bytes => 4 << 20,
 );

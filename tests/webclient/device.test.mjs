@@ -438,3 +438,85 @@ test('the oldest answers go first when they are too large', () => {
   assert.equal(first.submission.answers, null)
   assert.deepEqual(second.submission, submission)
 })
+
+const LIMITED = {
+  'an epsilon above its own': 'epsilonPerReport 4, got 4.0',
+  'a delta above its own': 'deltaPerReport 0.00001, got 0.000011',
+  'more answers than its own limit': 'maxAnswers 4, got 5',
+  'more cells than its own limit': 'maxCellsPerAnswer 1024, got 1025',
+  'more cohorts than its own limit': 'maxCohorts 366, got 367',
+  "an epoch's number too high for the time since 1970": 'minWindowS 3600',
+  'a window too short': 'from minWindowS 3600 to maxWindowS 2678400, got 3599',
+  'a window too long': 'to maxWindowS 2678400, got 2678401',
+  'a window that has not ended': 'maxClockSkewS 900',
+}
+for (const [refused, named] of Object.entries(LIMITED)) {
+  test(`the refusal of ${refused} names the limit`, async () => {
+    const vector = conversations.find(({ name }) => name === `the device refuses ${refused}`)
+    const [{ now_s }] = vector.steps
+    const fetch = showing(listOf(vector), [], accepted)
+    const outcome = await device(new MemoryStore(), { fetch }, () => now_s).maybeReport()
+    assert.equal(outcome.code, 'head list refused')
+    assert.ok(outcome.detail.includes(named), outcome.detail)
+  })
+}
+
+test('so do the refusals of a long list, of a clock and of a period', async () => {
+  const list = listOf(sending)
+  const one = (own, headers = {}) =>
+    device(
+      new MemoryStore(),
+      { limits: { ...limits, ...own }, fetch: async () => new Response(list, { headers }) },
+      () => NOW,
+    ).maybeReport()
+  assert.match((await one({ maxHeadListBytes: 99 })).detail, /maxHeadListBytes 99/)
+  const date = new Date((NOW + 901) * 1000).toUTCString()
+  assert.match((await one({}, { date })).detail, /maxClockSkewS 900/)
+  const vector = conversations.find(({ name }) => name === 'the periods budget is used up')
+  const found = []
+  await play(
+    vector,
+    class extends Device {
+      async maybeReport(how) {
+        found.push(await super.maybeReport(how))
+        return found.at(-1)
+      }
+    },
+    (
+      (memory) => () =>
+        memory
+    )(new MemoryStore()),
+  )
+  const limited = found.find(({ code }) => code === 'limit reached')
+  assert.match(limited.detail, /epsilonPerPeriod 8 and deltaPerPeriod/)
+})
+
+test("the gateway's sentence about a token is passed on, unless it repeats what was sent", async () => {
+  const vector = conversations.find(({ opt_in }) => opt_in)
+  const [epochs] = vector.steps.flatMap((s) => s.exchanges ?? [])
+  const problem = { 'content-type': 'application/problem+json' }
+  const expired = "a user's token must not have expired, and this one has"
+  for (const [said, shown] of [
+    [expired, true],
+    ['you searched for A Private Matter', false],
+    ['the token is a-token', false],
+    ['of account-17', false],
+    ['two\nlines', false],
+    ['long'.repeat(100), false],
+    [7, false],
+  ]) {
+    const { collecting } = JSON.parse(epochs.response.body)
+    const nowS = collecting.window_start_s + 3600
+    const fetch = async (_, { method }) =>
+      method === 'POST'
+        ? new Response(JSON.stringify({ detail: said }), { status: 401, headers: problem })
+        : new Response(epochs.response.body)
+    const optIn = { userId: 'account-17', token: 'a-token' }
+    const one = device(new MemoryStore(), { fetch, optIn }, () => nowS)
+    await one.record('a private matter', 'https://x.example/')
+    const { code, detail } = await one.maybeReport({ atOnce: true })
+    assert.equal(code, 'try later')
+    assert.equal(detail.includes(`The gateway says: "${said}"`), shown, detail)
+    assert.match(detail, /answered 401/)
+  }
+})

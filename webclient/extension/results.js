@@ -82,6 +82,13 @@ function showFound(result) {
   part('found').replaceChildren(found.length ? list : none, more)
 }
 
+/** Which limit it was, or how the service answered.
+ * @param {{code: string, detail: string}} last */
+const detailOf = ({ code, detail }) =>
+  ['head list refused', 'clock wrong', 'limit reached', 'try later'].includes(code) && detail
+    ? ` (${detail})`
+    : ''
+
 /** @param {number} value @param {number} limit @param {string} name */
 function amount(value, limit, name) {
   const box = made('span')
@@ -127,7 +134,8 @@ async function showSpent() {
         : []),
     ]
   }
-  if (last) lines.push(['Last look', `${moment(last.atS)}: ${meaningOf(last.code)}`])
+  if (last)
+    lines.push(['Last look', `${moment(last.atS)}: ${meaningOf(last.code)}${detailOf(last)}`])
   part('spent').replaceChildren(
     ...lines.flatMap(([name, value]) => {
       const description = made('dd')

@@ -23,7 +23,7 @@ export const LIMITS = [
   ['maxClockSkewS', 'Most that this clock and the service’s may differ, in seconds', 900],
   ['keepRecordsS', 'Searches stay on this device for at most, in seconds', 45 * 86400],
   ['maxRecordBytes', 'Room for searches on this device, in bytes', 4 << 20],
-  ['maxHeadListBytes', 'Largest list of records to download, in bytes', 8 << 20],
+  ['maxHeadListBytes', 'Largest list of records to download, in bytes', 1 << 20],
   ['maxCellsPerAnswer', 'Cells in one answer, at most', 1024],
   ['maxCohorts', 'Groups that take turns, at most', 366],
 ]

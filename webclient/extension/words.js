@@ -6,7 +6,7 @@ const MEANINGS = {
   waiting: 'The time of the next report was drawn at random; nothing is sent before it.',
   'nothing new': 'There was nothing to answer.',
   'try later':
-    'The service did not answer. The extension tries again later, each time after a longer pause.',
+    'The service did not accept or answer. The extension tries again later, each time after a longer pause.',
   'refused by server': 'The service refused the report. Its budget stays spent.',
   expired: 'Time ran out before the report was delivered. Its budget stays spent.',
   'head list refused': 'The service asked for more than your limits allow. Nothing was spent.',

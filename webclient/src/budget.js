@@ -23,7 +23,7 @@ const DAY = 86400
 const DEFAULTS = {
   maxAnswers: 4,
   maxOptinRecords: 10,
-  maxHeadListBytes: 8 << 20,
+  maxHeadListBytes: 1 << 20,
   maxCellsPerAnswer: 1024,
   maxCohorts: 366,
   minWindowS: 3600,

@@ -64,9 +64,11 @@ const refused = (detail) => ({ code: 'head list refused', detail })
 const require = (holds, detail) => {
   if (!holds) throw refused(detail)
 }
+/** @param {Limits} limits @param {keyof Limits} name */
+const named = (limits, name) => `this device's ${name} ${limits[name]}`
 /** @param {number} asked @param {Limits} limits @param {keyof Limits} name */
 const within = (asked, limits, name) =>
-  require(asked <= limits[name], 'it asks for more than ' + name)
+  require(asked <= limits[name], `it must stay within ${named(limits, name)}, got ${asked}`)
 /** @param {import('./budget.js').Refusal | null} refusal */
 const allow = (refusal) => {
   if (refusal) throw refusal
@@ -82,6 +84,7 @@ export class Device {
   #clock
   #dice
   #failures = 0
+  /** Why the last request had no answer. */ #unreachable = 'did not answer'
   /** @type {{fromS: number, outcome: Outcome} | null} */ #pause = null
 
   /** `fetch`: your own, to send through a relay. `optIn`: only for who agreed to send searches as
@@ -198,15 +201,16 @@ export class Device {
     return { code, epoch, nextCallAtS, detail }
   }
 
-  /** @param {number | null} epoch @param {Answer | null} answer @returns {Outcome} */
-  #tryLater(epoch, answer) {
+  /** @param {number | null} epoch @param {Answer | null} answer @param {string} [more]
+   * @returns {Outcome} */
+  #tryLater(epoch, answer, more = '') {
     const longest = this.#longestPause()
     const first = Math.max(1, Math.floor(longest / 120))
     const pause = this.#about(Math.min(longest, first * 2 ** Math.min(this.#failures++, 20)))
     const asked = answer?.headers.get('retry-after') ?? ''
     const wait = Math.max(pause, /^\d{1,9}$/.test(asked) ? Math.min(+asked, 3600) : 0)
-    const said = answer ? `answered ${answer.status}` : 'did not answer'
-    return this.#outcome('try later', epoch, 'the server ' + said, this.#now() + wait)
+    const said = answer ? `answered ${answer.status}` : this.#unreachable
+    return this.#outcome('try later', epoch, `the server ${said}${more}`, this.#now() + wait)
   }
 
   #longestPause() {
@@ -290,8 +294,33 @@ export class Device {
       if (size > most) await reader?.cancel()
       const bytes = size > most ? null : new Uint8Array(await new Blob(parts).arrayBuffer())
       return { status, headers, bytes }
-    } catch {
+    } catch (error) {
+      this.#unreachable = (await this.#isCors(error))
+        ? `answers, but does not allow this page: the origin ${location.origin} must be in its setting gateway.cors_origins`
+        : 'did not answer'
       return null
+    }
+  }
+
+  /** A browser reports an absent server and one that does not allow the page's origin alike. Only
+   * the second answers a request whose answer the page may not read. (Such a request cannot refuse
+   * redirects; it carries nothing that names the device.)
+   * @param {unknown} error */
+  async #isCors(error) {
+    const own = globalThis.location?.origin
+    const crosses = own && own !== 'null' && own !== new URL(this.#server).origin
+    if (this.#fetch || !crosses || !(error instanceof TypeError)) return false
+    try {
+      await fetch(this.#server + '/v1/epochs', {
+        mode: 'no-cors',
+        credentials: 'omit',
+        cache: 'no-store',
+        referrerPolicy: 'no-referrer',
+        signal: AbortSignal.timeout(20_000),
+      })
+      return true
+    } catch {
+      return false
     }
   }
 
@@ -301,7 +330,8 @@ export class Device {
     const told = answer.headers.get('date')?.match(HTTP_DATE)?.[0] ?? ''
     const serverS = Date.parse(told) / 1000
     if (Math.abs(serverS - this.#now()) > this.#limits.maxClockSkewS) {
-      throw { code: 'clock wrong', detail: "set the device's clock" }
+      const most = named(this.#limits, 'maxClockSkewS')
+      throw { code: 'clock wrong', detail: `clocks must agree within ${most}: set the device's` }
     }
   }
 
@@ -395,7 +425,7 @@ export class Device {
     if (answer?.status !== 200) throw this.#tryLater(epoch, answer)
     this.#checkClock(answer)
     const { bytes } = answer
-    if (!bytes) throw refused('it is longer than maxHeadListBytes')
+    if (!bytes) throw refused(`it is longer than ${named(this.#limits, 'maxHeadListBytes')}`)
     const document = readHeadList(bytes)
     if (!document) throw refused('it is malformed')
     return { document, id: await idOf(bytes) }
@@ -471,7 +501,8 @@ export class Device {
     const lengthS = this.#checkWindow(document)
     require(reports_until_s - window_end_s <= 4 * lengthS, 'reports for over four windows')
     const nowS = this.#now()
-    require(window_end_s <= nowS + limits.maxClockSkewS, 'its window has not ended')
+    const ended = window_end_s <= nowS + limits.maxClockSkewS
+    require(ended, `its window has not ended, by clocks within ${named(limits, 'maxClockSkewS')}`)
     return (/** @type {import('./document.js').Cells} */ cells) => {
       const built = randomizerFor(spec, cells, document.query_wildcards)
       if (spec.cells_per_answer !== built?.cellsPerAnswer)
@@ -484,8 +515,12 @@ export class Device {
   #checkWindow({ epoch, window_start_s, window_end_s }) {
     const { minWindowS, maxWindowS } = this.#limits
     const lengthS = window_end_s - window_start_s
-    require(epoch <= Math.floor(this.#now() / minWindowS), 'more epochs than windows since 1970')
-    require(minWindowS <= lengthS && lengthS <= maxWindowS, 'a window too short or too long')
+    const most = Math.floor(this.#now() / minWindowS)
+    require(epoch <=
+      most, `epoch ${epoch} is more than windows of minWindowS ${minWindowS} since 1970`)
+    const lasts = `from minWindowS ${minWindowS} to maxWindowS ${maxWindowS}`
+    const fitting = minWindowS <= lengthS && lengthS <= maxWindowS
+    require(fitting, `its window must last ${lasts}, got ${lengthS}`)
     return lengthS
   }
 
@@ -581,7 +616,7 @@ export class Device {
     within(records_per_user, limits, 'maxOptinRecords')
     require(optin_until_s - window_end_s <= lengthS, 'it takes records for too long')
     const now = window_start_s <= nowS + limits.maxClockSkewS && nowS < optin_until_s
-    require(now, 'it is not collecting now')
+    require(now, `it is not collecting now, by clocks within ${named(limits, 'maxClockSkewS')}`)
     allow(checkEntry(loaded.state.budget_entries, this.#budgetEntry(found), limits))
     // In the last quarter of the window, and never far ahead.
     const lateS = window_end_s - Math.floor(lengthS / 4)
@@ -641,7 +676,29 @@ export class Device {
     if (last && this.#now() >= last.at_s + this.#limits.maxWaitS) {
       return settled('expired', 'the server would not take it')
     }
-    return this.#tryLater(epoch, answer)
+    const said = answer && refusalSentence(answer, headers.authorization ?? '', mode, body)
+    return this.#tryLater(epoch, answer, said ?? '')
+  }
+}
+
+/** The gateway's own sentence about a token (401, 403), in a form that may be shown and logged: short,
+ * printable, and without the token or a text that was sent. Else nothing.
+ * @param {Answer} answer @param {string} authorization @param {Mode} mode @param {string} body */
+function refusalSentence(answer, authorization, mode, body) {
+  const problem = answer.headers.get('content-type')?.startsWith('application/problem+json')
+  if (!problem || ![401, 403].includes(answer.status)) return ''
+  try {
+    const said = json(answer).detail
+    const entries = mode === 'opt-in' ? JSON.parse(body).flatMap(Object.values) : []
+    const texts = [authorization.replace('Bearer ', ''), ...entries].filter(
+      (text) => text?.length > 3,
+    )
+    const repeats = texts.some((text) => said.toLowerCase().includes(text.toLowerCase()))
+    return /^[^\p{C}\p{Zl}\p{Zp}]{1,300}$/u.test(said) && !repeats
+      ? `. The gateway says: "${said}"`
+      : ''
+  } catch {
+    return ''
   }
 }
 

@@ -1,5 +1,5 @@
 // A head list as it travels: canonical bytes only, named by their SHA-256. Protocol, section 2.
-import { bytesOf, byCodePoint, fits } from './normalise.js'
+import { byCodePoint, fits, hasUtf8 } from './normalise.js'
 
 /** @typedef {{name: string, epsilon: number, delta: number, answers: number,
  *   query_budget_share: number, max_cells_per_answer: number,
@@ -24,7 +24,7 @@ export function spellReal(x) {
 
 /** @param {string} text @returns {string} */
 const quote = (text) => {
-  if (typeof text !== 'string' || (text && !bytesOf(text))) throw 0
+  if (typeof text !== 'string' || !hasUtf8(text)) throw 0
   return JSON.stringify(text)
 }
 
@@ -98,8 +98,9 @@ function holds(d) {
   )
 }
 
-/** @param {[string, string]} record */
-export const keyOf = ([query, url]) => JSON.stringify([query, url])
+/** One text for each record: the length says where the query ends.
+ * @param {[string, string]} record */
+export const keyOf = ([query, url]) => `${query.length} ${query}${url}`
 
 /** The document, or null: one spelling only, since two would have two ids.
  * @param {Uint8Array} bytes @returns {HeadList | null} */

@@ -13,8 +13,15 @@ const utf8 = new TextEncoder()
 /** Bytes of UTF-8; none of a text with an unpaired surrogate, which has no UTF-8.
  * @param {string} text */
 export const bytesOf = (text) => (UNPAIRED.test(text) ? 0 : utf8.encode(text).length)
-/** @param {string} text @param {number} most */
-export const fits = (text, most) => bytesOf(text) > 0 && bytesOf(text) <= most
+/** False for a text with an unpaired surrogate. @param {string} text */
+export const hasUtf8 = (text) => !UNPAIRED.test(text)
+/** Whether a text has 1 to `most` bytes of UTF-8: at most three for each of its units, so that most
+ * texts of a long list need not be encoded. @param {string} text @param {number} most */
+export const fits = (text, most) =>
+  text.length > 0 &&
+  text.length <= most &&
+  hasUtf8(text) &&
+  (3 * text.length <= most || utf8.encode(text).length <= most)
 
 /** @param {string} raw @returns {string | null} */
 export function normaliseQuery(raw) {

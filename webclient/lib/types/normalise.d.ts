@@ -8,4 +8,5 @@ export function normalise(query: string, url: string): [string, string] | null;
 export function byCodePoint(a: string, b: string): number;
 export const NORMALISATION: 2;
 export function bytesOf(text: string): number;
+export function hasUtf8(text: string): boolean;
 export function fits(text: string, most: number): boolean;
