@@ -136,7 +136,7 @@ CLAIMS = (
         why=(
             "no other f_C is surely better and it drops after 0.85, but not surely before: a third "
             "of our clicks go to other URLs than a query's first, and telling those apart takes "
-            "budget. Where 84 % go to the first, 0.85 is as good as any and NDCG drops on both "
+            "budget. Where 96 % go to the first, 0.85 is as good as any and NDCG drops on both "
             "sides (our Figure 11, last panel); the paper does not say how clicks gather"
         ),
     ),
@@ -188,7 +188,7 @@ CLAIMS = (
         says="L1 declines as more people opt in, up to 10 % (over records)",
         check=declines("optin_share", "l1", percent, steadily=False),
         why=(
-            "T has a weight of a twentieth (1 % opt in) to three tenths (10 %) on a list of 10 of "
+            "T has a weight of a thirtieth (1 % opt in) to three tenths (10 %) on a list of 10 of "
             "the first population, so L1 is that of the clients, whose number hardly changes; T "
             "weighs more on rare records, and the longest lists decline"
         ),

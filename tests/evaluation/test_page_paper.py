@@ -55,7 +55,7 @@ def test_what_the_budget_split_costs(summary: Summary, says: Says) -> None:
 def test_where_the_best_split_lies_depends_on_the_clicks(summary: Summary, says: Says) -> None:
     """Surely worse at 0.85 where clicks spread; a drop on both sides where they gather."""
     for exponent, surely_worse, drops_before in (
-        (1, True, False), (2, False, False), (3, False, True), (5, False, True)
+        (1, True, False), (2, False, False), (3, False, False), (5, False, True)
     ):  # fmt: skip
         experiment, series = "click_shapes", f"URL of rank j ∝ j^−{exponent}"
         if exponent == 2:  # our populations': Figure 11 itself
@@ -66,8 +66,10 @@ def test_where_the_best_split_lies_depends_on_the_clicks(summary: Summary, says:
         assert surely_less(line.means[0], wanted) == drops_before, exponent
         assert surely_less(line.means[-1], wanted)
     says("With 34 % of a query's clicks on its first URL, 0.85 is surely worse than the best")
-    says("With the 65 % of our populations no other is surely better, and NDCG drops after 0.85")
-    says("With 84 % or 96 % there it is as good as any, and NDCG drops before and after")
+    says(
+        "With the 65 % of our populations, or with 84 %, no other is surely better, and NDCG drops"
+    )
+    says("With 96 % there it is as good as any, and NDCG drops before and after")
 
 
 def test_where_a_list_of_fifty_begins(summary: Summary, at: At, says: Says) -> None:
@@ -94,20 +96,17 @@ def test_where_ten_of_few_are_chosen_little_is_left_out(
     for line in (ten, more):
         assert line.means[0].mean > 0.95
         assert min(line.means).mean < 0.95
-    says(
-        f"({ten.means[0].mean:.2f} for ten records at {100 * ten.x[0]:g} %, "
-        f"{more.means[0].mean:.2f} for 25 at {100 * more.x[0]:g} %)"
-    )
+    says(f"({more.means[0].mean:.2f} for 25 records at {100 * more.x[0]:g} %)")
 
     def chosen(metric: str, share: float) -> float:
         return at("chosen_ten", "aol", metric, "paper", share).mean
 
     found = chosen("found", 0.01)
-    assert chosen("not_found", 0.01) == pytest.approx(chosen("missing", 0.01) / 2, rel=0.1)
+    assert chosen("not_found", 0.01) == pytest.approx(chosen("missing", 0.01) / 4, rel=0.15)
     assert chosen("not_found", 0.02) < 0.1
     says(
         f"With 1 % opting in S finds {found:.0f} records, and {chosen('missing', 0.01):.1f} of the "
-        "true ten are not listed, half of them because S did not find them; with 2 % it finds "
+        "true ten are not listed, a quarter of them because S did not find them; with 2 % it finds "
         f"{chosen('found', 0.02):.0f}, nearly all of the true ten among them, but "
         f"{0.05 * 0.02 * 657_000:.0f} people in T choose ten of these, and "
         f"{chosen('missing', 0.02):.1f} of the true ten are not listed"
