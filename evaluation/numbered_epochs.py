@@ -2,12 +2,9 @@
 
 Millions of opt-in users hold millions of different records, of which some thousand are listed.
 `simulated_epochs` makes all texts once and hands them to many epochs; here an epoch with every
-person of a large population opting in takes seconds, and its parameters can be varied. The exact
-intervals of `paper`, which take most of an epoch's time and which no measure here reads, are left
-out.
+person of a large population opting in takes seconds, and its parameters can be varied.
 
-Promises: an epoch of `simulated_epochs.run_epoch` in distribution but for intervals, by the
-service's own functions.
+Promises: an epoch of `simulated_epochs.run_epoch` in distribution, by the service's own functions.
 Symbols: f_O = selection_share, m_C = answers of a device.
 """
 
@@ -17,9 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blendstream.blender.epoch_estimates import EpochEstimates, OptinRelease, estimate_epoch
-from blendstream.blender.paper.blend import VarianceBlender
-from blendstream.blender.paper.optin import estimate_noisy_counts
 from blendstream.blender.profiles import build_head_list
 from blendstream.blender.registry import randomizer_for
 from blendstream.blender.values.arrays import IntArray
@@ -27,7 +21,12 @@ from blendstream.blender.values.interfaces import OptinCounts
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
 from blendstream.evaluation.populations import People, Setting
-from blendstream.evaluation.simulated_epochs import SimulatedEpoch, count_holders, truth_of
+from blendstream.evaluation.simulated_epochs import (
+    SimulatedEpoch,
+    count_holders,
+    estimate_without_intervals,
+    truth_of,
+)
 from blendstream.evaluation.simulated_noise import SimulatedNoise
 from blendstream.evaluation.simulated_reports import draw_answer_counts, draw_subjects
 
@@ -123,16 +122,4 @@ def run_numbered_epoch(
         cells = release.head_list.cells
         subjects = answers * count_holders(setting.people, cells, truth.listed, clients)
     reports = draw_answer_counts(randomizer_for(release.head_list), subjects, rng)
-    return SimulatedEpoch(release, _estimates(release, reports, reporting), truth)
-
-
-def _estimates(release: OptinRelease, reports: IntArray, clients: int) -> EpochEstimates:
-    """Do as `estimate_epoch`, without exact intervals for `paper`."""
-    if release.mechanisms.profile != "paper":
-        return estimate_epoch(release, reports, clients)
-    cells = release.head_list.cells
-    optin = estimate_noisy_counts(release.noisy, cells, intervals_from=len(cells))
-    client = randomizer_for(release.head_list).estimate(reports, clients)
-    blended = VarianceBlender().blend(optin, client, cells) if clients else optin
-    nothing = np.zeros(len(cells), dtype=np.bool_)
-    return EpochEstimates(release.mechanisms, optin, client, blended, None, nothing)
+    return SimulatedEpoch(release, estimate_without_intervals(release, reports, reporting), truth)

@@ -40,6 +40,7 @@ __all__ = [
     "distinct",
     "draw_optin",
     "draw_records",
+    "estimate_without_intervals",
     "parameters_of",
     "release_head_list",
     "run_epoch",
@@ -222,13 +223,16 @@ def run_epoch(
     else:
         holders = count_holders(setting.people, cells, truth.listed, optin.clients)
     reports = draw_report_counts(randomizer_for(release.head_list), holders, rng)
-    if intervals or profile != "paper":
-        return SimulatedEpoch(release, estimate_epoch(release, reports, clients), truth)
-    return SimulatedEpoch(release, _without_intervals(release, reports, clients), truth)
+    estimate = estimate_epoch if intervals else estimate_without_intervals
+    return SimulatedEpoch(release, estimate(release, reports, clients), truth)
 
 
-def _without_intervals(release: OptinRelease, reports: IntArray, clients: int) -> EpochEstimates:
-    """Estimate as `estimate_epoch` does for `paper`, without the opt-in group's intervals."""
+def estimate_without_intervals(
+    release: OptinRelease, reports: IntArray, clients: int
+) -> EpochEstimates:
+    """Estimate as `estimate_epoch` does, in `paper` without the opt-in group's intervals."""
+    if release.mechanisms.profile != "paper":
+        return estimate_epoch(release, reports, clients)
     cells = release.head_list.cells
     optin = estimate_noisy_counts(release.noisy, cells, intervals_from=len(cells))
     client = randomizer_for(release.head_list).estimate(reports, clients)
