@@ -218,9 +218,7 @@ def _record(pair: Any) -> Record:
     if not (type(pair) is list and len(pair) == 2 and type(pair[0]) is type(pair[1]) is str):
         _require(False, "give each record as a pair of texts")
     query, url = pair
-    if not (
-        0 < len(query.encode()) <= MAX_QUERY_BYTES and 0 < len(url.encode()) <= MAX_URL_BYTES
-    ):
+    if not (0 < len(query.encode()) <= MAX_QUERY_BYTES and 0 < len(url.encode()) <= MAX_URL_BYTES):
         sizes = f"queries within {MAX_QUERY_BYTES} and URLs within {MAX_URL_BYTES} bytes"
         _require(False, f"keep {sizes}")
     return Record(query, url)
