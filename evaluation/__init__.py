@@ -1,4 +1,4 @@
-"""How close the published estimates come to the truth, on populations whose truth is known."""
+"""Evaluation of the published estimates' accuracy, on populations whose truth is known."""
 
 if __name__ != "blendstream.evaluation":
     raise ImportError(

@@ -1,4 +1,4 @@
-"""What the figures of the baselines show: error and NDCG by who opts in, and Figure 12 again."""
+"""Figures of the baselines: error and NDCG by opt-in share, and Figure 12 with local methods."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _by_share(summary: Summary, setting: Setting, metric: str) -> Panel:
 
 
 def _everywhere(summary: Summary, population: str, metric: str, series: str) -> Curve:
-    """The value where nobody opts in, which no share changes, as a level line."""
+    """Return a level line at the value for no opt-in users, which the share does not change."""
     mean = summary.at(_SHARE, population, metric, series, 0.0)
     return Curve(series, [0.0, 1.0], [mean, mean]) if mean else Curve(series, [], [])
 

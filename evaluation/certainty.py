@@ -1,4 +1,4 @@
-"""When a difference between means counts: beyond two standard errors, here and in every verdict.
+"""Significance of differences between means: larger than two standard errors.
 
 Promises: a sentence such as "declines steadily" is checked at every point of a line, not only at
 its ends.
@@ -25,7 +25,7 @@ SURE = 2.0
 
 
 def surely_less(a: Mean, b: Mean) -> bool:
-    """Whether a is below b by more than chance allows.
+    """Return True if a is below b by more than two standard errors.
 
     >>> surely_less(Mean(1.0, 0.1, 9), Mean(1.3, 0.1, 9)), surely_less(Mean(1, 0, 9), Mean(1, 0, 9))
     (True, False)
@@ -34,27 +34,27 @@ def surely_less(a: Mean, b: Mean) -> bool:
 
 
 def surely_over(mean: Mean, bound: float) -> bool:
-    """Whether the mean is above a number by more than chance allows."""
+    """Return True if the mean is above a number by more than two standard errors."""
     return surely_less(Mean(bound, 0.0, mean.runs), mean)
 
 
 def surely_under(mean: Mean, bound: float) -> bool:
-    """Whether the mean is below a number by more than chance allows."""
+    """Return True if the mean is below a number by more than two standard errors."""
     return surely_less(mean, Mean(bound, 0.0, mean.runs))
 
 
 def falls(line: Sequence[Mean]) -> bool:
-    """Whether a line ends surely below its first point."""
+    """Return True if a line ends significantly below its first point."""
     return len(line) > 1 and surely_less(line[-1], line[0])
 
 
 def rises_between(line: Sequence[Mean]) -> list[int]:
-    """After which points the next one is surely higher."""
+    """List the points whose successor is significantly higher."""
     return [i for i, (here, following) in enumerate(pairwise(line)) if surely_less(here, following)]
 
 
 def falls_steadily(line: Sequence[Mean]) -> bool:
-    """Whether a line falls surely in either half and rises surely at no step.
+    """Return True if a line falls significantly in both halves, and rises so at no step.
 
     A line of two points has no halves; it only has to fall.
 

@@ -1,4 +1,4 @@
-"""What the paper says about each of its figures, and whether the `paper` profile shows the same.
+"""The paper's claims about its figures, with a check of each on the `paper` profile.
 
 Claims are in our words, with the section they come from; where our result differs, `why` gives the
 reason. Populations here are drawn (`evaluation.populations`), not the paper's logs, so
@@ -62,7 +62,7 @@ class PaperClaim:
 
 
 def check_claims(summary: Summary) -> Iterator[tuple[PaperClaim, Shown]]:
-    """Every claim for which something was measured."""
+    """Yield every claim that was measured, with its result."""
     for claim in CLAIMS:
         shown = claim.check(summary)
         if shown is not None:

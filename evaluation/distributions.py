@@ -1,4 +1,4 @@
-"""Who holds which record: drawn from a distribution that is known, generated or read from a table.
+"""Populations of people with records: distributions that are generated or read from a table.
 
 Promises: everyone draws independently from `probability`. `evaluation.log_people` is the exception.
 Symbols: s = query_exponent, a = url_exponent.

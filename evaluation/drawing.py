@@ -1,4 +1,4 @@
-"""How every figure looks: colours that colour-blind readers can tell apart, both themes, bands.
+"""Draw figures in a light and a dark theme, with colours that colour-blind readers can distinguish.
 
 Lines are labelled at their right end rather than in a legend, so that a reader need not match
 colours. Colours are Okabe and Ito's; which of them depends on the background.
@@ -54,7 +54,7 @@ _MARKERS = ("o", "s", "^", "D")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve, what to call it at its end, its colour's role, and which dash tells it apart."""
+    """A curve with its label, the role of its colour, and its dash pattern."""
 
     curve: Curve
     label: str
@@ -81,7 +81,7 @@ class Panel:
 
 
 def require_matplotlib() -> None:
-    """Refuse at once if figures cannot be drawn, before their numbers are computed."""
+    """Raise if matplotlib is missing. Called first, because the measurements take long."""
     if find_spec("matplotlib") is None:
         raise ParameterError(
             "the figures need matplotlib, which is not installed; nothing was computed. "
@@ -264,7 +264,7 @@ def _label_mark(axes: Any, panel: Panel, theme: Theme) -> None:
 
 
 def _spread(heights: Iterable[float], gap: float, bottom: float, top: float) -> list[float]:
-    """The heights, moved as little as needed to be `gap` apart and within bounds.
+    """Move heights as little as needed, so that they are `gap` apart and within bounds.
 
     >>> _spread([10.0, 11.0, 50.0], 5.0, 0.0, 100.0)
     [8.0, 13.0, 50.0]

@@ -1,4 +1,4 @@
-"""What an experiment is: an axis, and what to measure at each point of it."""
+"""Experiments: an axis, and the function that measures at one point of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which curves each figure shows; `evaluation.drawing` says how they look."""
+"""The curves of each figure; `evaluation.drawing` draws them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Panels = Callable[[Summary, Mapping[str, Setting]], Iterator[Panel]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A file's name and what is drawn into it."""
+    """A figure: its file name and its panels."""
 
     name: str
     panels: Panels
@@ -54,7 +54,7 @@ def draw_all(
 
 
 def without_lines(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[str]:
-    """Name the figures whose experiment was measured, but which have no line to draw."""
+    """Name the figures that have no line to draw although their experiment was measured."""
     for figure in FIGURES:
         panels = list(figure.panels(summary, settings))
         if panels and not any(line.curve.x for panel in panels for line in panel.lines):
@@ -82,7 +82,7 @@ def _budget_split(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
 
 
 def _first_url(series: str) -> str:
-    """How many of a query's clicks go to the first of its ten URLs, from the series' exponent.
+    """Return the share of a query's clicks on the first of its ten URLs, from the series' exponent.
 
     >>> _first_url("URL of rank j ∝ j^−2")
     '65 % on first URL'
@@ -322,7 +322,7 @@ def _records_each(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
 
 
 def _in_half_the_runs(curve: Curve) -> Curve:
-    """The curve without points at which few runs reached the wanted length of the list."""
+    """Return the curve without points at which few runs reached the list length."""
     most = max(mean.runs for mean in curve.means)
     return curve.where(lambda _, mean: mean.runs >= REACHED * most)
 

@@ -1,4 +1,4 @@
-"""Figures 12 to 16: what the paper says of lists of several lengths, against ε and opt-in share.
+"""Check the paper's claims about Figures 12 to 16: several list lengths, by ε and by opt-in share.
 
 Points at which fewer than half of the runs got a list of the wanted length are left out, as in the
 paper's figures. `evaluation.paper_checks` has the verdicts.
@@ -38,7 +38,7 @@ POPULATIONS = ("aol", "yandex")
 
 
 def _line(summary: Summary, experiment: str, population: str, metric: str, size: int) -> Curve:
-    """A line of `paper` as it is drawn: where the list got that long in half of the runs."""
+    """Return a line of `paper` as drawn: only points that half of the runs reached."""
     return summary.reached(experiment, population, metric, f"paper, M = {size}")
 
 
@@ -55,7 +55,7 @@ def _sizes(summary: Summary, experiment: str, population: str) -> list[int]:
 
 
 def _lines(summary: Summary, experiment: str, metric: str) -> Iterator[tuple[str, Curve]]:
-    """Every line of both populations that has at least two points, with its name."""
+    """Yield every line of both populations that has at least two points, with its name."""
     for population in POPULATIONS:
         for size in _sizes(summary, experiment, population):
             line = _line(summary, experiment, population, metric, size)
@@ -83,7 +83,7 @@ def list_of_ten(metric: str) -> Check:
 
 
 def begins(experiment: str, size: int, wanted: float, unit: Callable[[float], str]) -> Check:
-    """Whether half of the runs get so long a list at `wanted`, and fewer before."""
+    """Check that half of the runs first reach this list length at `wanted`."""
 
     def check(summary: Summary) -> Shown | None:
         if size not in _sizes(summary, experiment, "aol"):
@@ -105,7 +105,7 @@ def begins(experiment: str, size: int, wanted: float, unit: Callable[[float], st
 def declines(
     experiment: str, metric: str, unit: Callable[[float], str], *, steadily: bool
 ) -> Check:
-    """Each list's line is judged: that it ends lower, or that it falls from point to point."""
+    """Check that each list's line ends lower, or (`steadily`) falls from point to point."""
     judge = falls_steadily if steadily else falls
 
     def check(summary: Summary) -> Shown | None:
@@ -121,7 +121,7 @@ def declines(
 
 
 def declines_alike(summary: Summary) -> Shown | None:
-    """The longest lists fall in both data sets, for twice as many people by half as much or more.
+    """Check that L1 of the longest lists falls in both data sets, at rates within a factor of two.
 
     Lines begin where the list gets that long, in each data set elsewhere, so ends do not compare.
     """
@@ -141,7 +141,7 @@ def declines_alike(summary: Summary) -> Shown | None:
 
 
 def longer_lists_are_less_accurate(summary: Summary) -> Shown | None:
-    """L1 rises with the list's length at every opt-in share; shown at the usual one."""
+    """Check that L1 rises with the list's length at every opt-in share; the text has one share."""
     parts, holds = [], []
     for population, usual in (("aol", 0.05), ("yandex", 0.025)):
         sizes = _sizes(summary, "optin_share", population)
@@ -164,7 +164,7 @@ def longer_lists_are_less_accurate(summary: Summary) -> Shown | None:
 
 
 def l1_under(metric: str) -> Check:
-    """Under 0.1 at ε = 1 and at every larger ε, for the list that does best."""
+    """Check that the best list's L1 is under 0.1 at ε = 1 and at every larger ε."""
 
     def check(summary: Summary) -> Shown | None:
         sizes = _sizes(summary, "epsilon", "yandex")
@@ -183,7 +183,7 @@ def l1_under(metric: str) -> Check:
 
 
 def five_hundred(summary: Summary) -> Shown | None:
-    """The list gets that long, NDCG is above 95 %, and L1, which the figure shows, below 0.1."""
+    """Check that 500 records are listed, with NDCG above 95 % and L1 below 0.1."""
     if 500 not in _sizes(summary, "optin_share", "yandex"):
         return None
     ndcg, l1 = (
@@ -198,7 +198,7 @@ def five_hundred(summary: Summary) -> Shown | None:
 
 
 def aol_five_percent(summary: Summary) -> Shown | None:
-    """Whether 5 % gives 95 %, and less does not."""
+    """Check that NDCG is 95 % with 5 % opt-in users, and lower with fewer."""
     parts, enough, needed = [], True, True
     for size in _sizes(summary, "optin_share", "aol"):
         line = _line(summary, "optin_share", "aol", "ndcg", size)
@@ -216,7 +216,7 @@ def aol_five_percent(summary: Summary) -> Shown | None:
 
 
 def ndcg_for_all_but(experiment: str, x: float, left_out: int) -> Check:
-    """NDCG above 95 % at x on the second data set for all lists but the `left_out` largest."""
+    """Check that NDCG at x on the second data set is above 95 % for all but the longest lists."""
 
     def check(summary: Summary) -> Shown | None:
         sizes = _sizes(summary, experiment, "yandex")
@@ -235,7 +235,7 @@ def ndcg_for_all_but(experiment: str, x: float, left_out: int) -> Check:
 
 
 def ndcg_everywhere(summary: Summary) -> Shown | None:
-    """Every list that is reached, at every ε, is above 95 %: judged for each data set."""
+    """Check, per data set, that NDCG of every list is above 95 % at every ε."""
     parts, holds = [], []
     for population in POPULATIONS:
         above = True
@@ -252,7 +252,7 @@ def ndcg_everywhere(summary: Summary) -> Shown | None:
 
 
 def yandex_above_aol(summary: Summary) -> Shown | None:
-    """At every ε that both have, the second's lowest line is above the first's highest."""
+    """Check that NDCG of every list is higher on the second data set than of any on the first."""
     parts, holds = [], []
     for epsilon in (1.0, 1.5, 2.0, 3.0, 4.0, 5.0):
         aol, yandex = (

@@ -55,7 +55,7 @@ class LogPeople(TablePeople):
         return int(self.held.shape[1])
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
-        """Draw so many different users' records."""
+        """Draw the records of `people` different users."""
         require(
             people <= self.users,
             f"a log's people must be at most its {self.users} users, got {people}",
@@ -68,7 +68,7 @@ class LogPeople(TablePeople):
         return self.held[:, order[:optin]], self.held[0, order[optin:]]
 
     def sample(self, users: int, rng: np.random.Generator) -> LogPeople:
-        """Draw a smaller log of so many of these users; they are all there is in it."""
+        """Draw a smaller log of `users` random users."""
         held = self.held[:, rng.permutation(self.users)[:users]]
         kept, number = np.unique(held, return_inverse=True)
         return LogPeople([self._texts[i] for i in kept.tolist()], number.reshape(held.shape))

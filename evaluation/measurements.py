@@ -1,4 +1,4 @@
-"""Stores finished measurements, so that an interrupted evaluation can continue where it stopped.
+"""Store finished measurements, so that an interrupted evaluation can resume.
 
 One CSV per evaluation, appended to. A *unit* is what is computed in one step: an experiment on a
 population at one point, once. Its last line has the metric `seconds`; a unit without that line was
@@ -33,7 +33,7 @@ _HEADING = ("experiment", "population", "point", "run", "series", "x", "metric",
 
 
 class Unit(NamedTuple):
-    """One computation: `point` is where on the experiment's axis, `run` the repetition."""
+    """One computation: `point` is x on the experiment's axis, `run` the repetition."""
 
     experiment: str
     population: str
@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One number of a unit: a curve (`series`), a place on it, and what was measured there."""
+    """One measured number: its curve (`series`), its x, its metric and its value."""
 
     series: str
     x: float
@@ -59,7 +59,7 @@ class Measurement:
 
 
 def generator_for(unit: Unit, seed: int) -> np.random.Generator:
-    """A generator of the unit's own, the same on every machine and in every order."""
+    """Return the unit's generator, seeded by the unit alone: independent of machine and order."""
     text = f"{seed}/{unit.experiment}/{unit.population}/{unit.point!r}/{unit.run}"
     return np.random.default_rng(int.from_bytes(sha256(text.encode()).digest()[:16], "big"))
 
@@ -100,12 +100,12 @@ class Measurements:
         return unit in self._finished
 
     def __iter__(self) -> Iterator[Measurement]:
-        """Every value of every finished unit but the times."""
+        """Iterate over the values of all finished units, except their times."""
         for unit, values in self._finished.items():
             yield from (Measurement(unit, v) for v in values if v.metric != SECONDS)
 
     def seconds(self, experiment: str, population: str, point: float | None = None) -> list[float]:
-        """How long finished units of this kind took (all points, or one)."""
+        """Return the seconds that finished units of this kind took (all points, or one)."""
         return [
             values[-1].value
             for unit, values in self._finished.items()

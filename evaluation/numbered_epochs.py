@@ -1,10 +1,11 @@
-"""Simulate an epoch in which records are numbers, and only listed ones get their text.
+"""Simulate one epoch of a large population quickly: records are numbers, only listed ones are text.
 
 Millions of opt-in users hold millions of different records, of which some thousand are listed.
-`simulated_epochs` makes all texts once and hands them to many epochs; here an epoch with every
-person of a large population opting in takes seconds, and its parameters can be varied.
+`simulated_epochs` makes all texts once and reuses them in many epochs. Here an epoch takes seconds
+even if everyone in a large population opts in, and its parameters can be varied.
 
-Promises: an epoch of `simulated_epochs.run_epoch` in distribution, by the service's own functions.
+Promises: the results have the distribution of those of `simulated_epochs.run_epoch`, and are
+computed by the service's own functions.
 Symbols: f_O = selection_share, m_C = answers of a device.
 """
 
@@ -34,7 +35,7 @@ __all__ = ["NumberedRecords", "divide_users", "run_numbered_epoch"]
 
 
 class NumberedRecords:
-    """A `RecordTable` of a population's numbers, which makes the text of what it is asked for.
+    """A `RecordTable` of a population's numbers, which makes the text of a record on request.
 
     It finds records by text only among those that it has returned: all others are not listed.
     """
@@ -54,11 +55,11 @@ class NumberedRecords:
 
     @property
     def numbers(self) -> dict[Record, int]:
-        """The population's number of each record that was returned."""
+        """Number in the population of each record that was returned."""
         return {record: int(self._numbers[place]) for record, place in self._places.items()}
 
     def places(self, records: Sequence[Record]) -> IntArray:
-        """Return the number of each of these records; −1 where it was never returned."""
+        """Return the index of each of these records; −1 if it was never returned."""
         return np.array([self._places.get(record, -1) for record in records], dtype=np.int64)
 
     def sums_by_query(self, queries: Sequence[str], counts: IntArray) -> IntArray:

@@ -56,7 +56,7 @@ _FOLLOWED = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One way of spending, and how people and records change."""
+    """Plan of one simulated history: how budget is spent, and how people and records change."""
 
     epochs: int = 30
     epsilon: float = 4.0
@@ -80,14 +80,14 @@ class Plan:
     own_every: int = 1
 
     def estimates_alone(self, epoch: int) -> bool:
-        """Whether the epoch's own estimate is made."""
+        """Return True if the epoch's own estimate is made."""
         shock = self.shock_epoch or 1
         return epoch % self.own_every == 0 or epoch in (1, shock, shock + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochScores:
-    """How far one epoch's estimates were from the truth; NaN where none was made.
+    """Errors of one epoch's estimates; NaN for estimates that were not made.
 
     L1 over the listed records, and over the true top M (`top`): there a record that is not shown
     counts as 0, and with `own` and `asked` also one that clients were not asked about.
@@ -120,7 +120,7 @@ def _head(setting: Setting) -> tuple[IntArray, FloatArray, IntArray]:
 
 @dataclass
 class _People:
-    """How many of n people hold each record; the last place is everything rare."""
+    """Number of people who hold each record; the last entry is all rare records."""
 
     users: int
     staying: float
@@ -160,14 +160,14 @@ class _Release:
 
 
 def simulate(setting: Setting, plan: Plan, rng: np.random.Generator) -> Iterator[EpochScores]:
-    """One run, epoch by epoch."""
+    """Simulate one history; yield the scores of each epoch."""
     run = _Run(setting, plan, rng)
     for epoch in range(1, plan.epochs + 1):
         yield run.epoch(epoch)
 
 
 class _Run:
-    """One run: what is known, who takes part, and the generator."""
+    """State of one run: the known records, the people, the filters and the generator."""
 
     def __init__(self, setting: Setting, plan: Plan, rng: np.random.Generator) -> None:
         self.setting, self.plan, self.rng = setting, plan, rng
@@ -230,7 +230,7 @@ class _Run:
         return scores
 
     def _follow(self, publication: Publication) -> None:
-        """One more publication. Where τ is thought another, all of them are read again."""
+        """Filter one more publication; if the estimate of τ changes, filter all of them again."""
         self.publications.append(publication)
         before, self.tau = self.tau, pooled_difference(self.publications)
         again = self.publications if self.tau != before else self.publications[-1:]
@@ -316,7 +316,7 @@ class _Run:
     def _blend(
         self, head: HeadList, release: _Release, t_counts: NoisyCounts, client: GroupEstimates
     ) -> GroupEstimates:
-        """What the epoch says by itself, as `sharp` does."""
+        """Estimate from this epoch alone, as `sharp` does."""
         law = laplace_distribution if self.rule is None else gaussian_distribution
         selected = SelectionCounts(
             release.counts, self.n_s, law(self.scale), release.threshold, release.known
@@ -404,5 +404,5 @@ class _Run:
 
 
 def _share(of: NDArray[np.bool_]) -> float:
-    """How many of them; NaN of none."""
+    """Return the proportion of True; NaN if there are no entries."""
     return float(of.mean()) if len(of) else float("nan")

@@ -1,8 +1,8 @@
-"""What thirty epochs together know: every way of spending, people who drift, jump and stay.
+"""Experiments over thirty epochs: every way of spending, with people and records that change.
 
 One repetition is one history of thirty epochs (`evaluation.over_time`). x is the epoch;
-x = 0 is the mean over the last epochs, when what could be learned has been. A total is what a
-person who is there in all thirty epochs spends.
+x = 0 is the mean over the last epochs, when the filter has settled. A total is the ε of a person
+who takes part in all thirty epochs.
 
 L1 over the true top M, in which a record that is not published counts as 0, is the one measure
 that means the same for every way of spending: their lists are of different length.
@@ -61,7 +61,7 @@ _LATE = (
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One way of spending in one world; `number` is its place on the experiment's axis."""
+    """One way of spending under one kind of change; `number` is x on the experiment's axis."""
 
     number: int
     way: str
@@ -102,7 +102,7 @@ _BY_NUMBER = {float(case.number): case for case in _CASES}
 
 
 def series_of(way: str, total: float, world: str = "stationary") -> str:
-    """The name of a curve."""
+    """Name a curve."""
     return f"{way}, total {total:g}, {world}"
 
 
@@ -146,7 +146,7 @@ def _late(history: list[EpochScores]) -> Iterator[tuple[str, float]]:
 def _paper(
     setting: Setting, epsilon: float, rng: np.random.Generator
 ) -> Iterator[tuple[float, str, float]]:
-    """The paper starts anew in every epoch, so one epoch tells of all."""
+    """Yield the errors of `paper` from one epoch: it has no memory, so all epochs are alike."""
     epoch = run_epoch(
         "paper", setting, draw_optin(setting, rng), parameters_of(setting, epsilon=epsilon), rng
     )

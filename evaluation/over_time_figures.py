@@ -1,4 +1,4 @@
-"""What the figures of many epochs show: error over time, by the total spent, and the list."""
+"""Figures of many epochs: error over time, error by total budget, and list length."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def error_over_time(summary: Summary, settings: Mapping[str, Setting]) -> Iterat
 
 
 def error_by_total(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """Every way of spending, by what a person spends in all thirty epochs."""
+    """Yield the panels of error against the total ε of one person, for every way of spending."""
     for population in summary.populations(_NAME):
         yield Panel(
             settings[population].title,
@@ -81,7 +81,7 @@ def _by_total(summary: Summary, population: str, way: str, metric: str) -> Curve
 
 
 def list_over_time(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """How many records are shown, and how many of them belong there."""
+    """Yield the panels of records shown, and of those truly among the largest."""
     for population in summary.populations(_NAME):
         for metric, label in (
             ("shown", "records shown"),

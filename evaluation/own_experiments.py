@@ -1,4 +1,4 @@
-"""What the paper does not show: longer lists, honest intervals, groups that disagree, the limit."""
+"""Experiments that the paper does not have: list lengths, intervals, differing groups, limits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 
 
 def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """How many records each selector finds at this ε, and how many of them belong there."""
+    """Yield the number of records that each selector finds, and of those in the true top."""
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
         yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
     if setting.is_log:  # each user is there once, with one record
@@ -73,7 +73,7 @@ def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iter
 
 
 def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """The list's size over epochs: the paper forgets, known keys stay."""
+    """Yield the list's size over epochs, with and without keeping known records."""
     for epoch, known in enumerate(_epochs(setting, 4.0, rng), start=1):
         yield from _size("known keys", epoch, setting, known)
         for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
@@ -100,7 +100,7 @@ def listed_in_one_epoch(
     records_each: int = 1,
     selection_share: float | None = None,
 ) -> IntArray:
-    """The whole selected list of one epoch, by the records' numbers in the population.
+    """Return the whole selected list of one epoch, as the records' numbers in the population.
 
     Lists of millions of records are only counted and selected here, so none gets its text.
     """
@@ -127,7 +127,7 @@ def _size(series: str, x: float, setting: Setting, listed: IntArray) -> Iterator
 
 
 def _coverage(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """How often 95 % intervals hold the truth, and how wide they are, down the list."""
+    """Yield coverage and width of 95 % intervals, by rank on the list."""
     optin = draw_optin(setting, rng)
     for profile in setting.profiles:
         parameters = parameters_of(setting, epsilon=point)
@@ -159,7 +159,7 @@ def _covered(series: str, epoch: SimulatedEpoch, estimates: Estimates) -> Iterat
 
 
 def _agreement(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """How often the test says that groups differ, when clients' tastes differ by `point`."""
+    """Yield how often the agreement test rejects, when clients' probabilities differ by `point`."""
     optin = draw_optin(setting, rng)
 
     def differing(truth: Truth) -> FloatArray:
@@ -215,7 +215,7 @@ def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> I
 
 
 def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Which group decides the paper's blend on a list of ten: T's weight, each group's own L1."""
+    """Yield T's weight in the paper's blend on a list of ten, and each group's own L1."""
     for share in SHARES:
         optin = draw_optin(setting, rng, share=share)
         parameters = parameters_of(setting, epsilon=point, list_size=10)
@@ -237,7 +237,7 @@ def _weights(setting: Setting, point: float, rng: np.random.Generator) -> Iterat
 
 
 def _chosen_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """How well T's people choose and order ten records of all that S found, by opt-in share."""
+    """Yield NDCG of the ten records that T's counts select from those of S, by opt-in share."""
     optin = draw_optin(setting, rng, share=point)
     epoch = run_epoch("paper", setting, optin, parameters_of(setting, list_size=10), rng)
     records = epoch.release.head_list.records

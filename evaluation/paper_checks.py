@@ -1,11 +1,11 @@
-"""Whether the measurements show what a sentence of the paper says: one small function each.
+"""Check sentences of the paper against the measurements, one function per sentence.
 
 A sentence may say several things; each is judged, and "partly" means that some of them hold. What
 must differ has to differ by more than two standard errors (`evaluation.certainty`); a line
 that declines has to do so from point to point, not from end to end.
 
-A check answers `None` where nothing was measured. Here: Figures 9 and 11, and how a verdict reads;
-`evaluation.list_checks` has the rest.
+A check returns `None` where nothing was measured. This module has Figures 9 and 11, and the text of
+verdicts; `evaluation.list_checks` has the other figures.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ SEVERAL = 3
 
 
 class Shown(NamedTuple):
-    """What we see, in words with numbers, and for each thing the sentence says whether it holds."""
+    """A check's result: a sentence with our numbers, and for each part of the claim if it holds."""
 
     text: str
     holds: tuple[bool, ...]
 
     @property
     def verdict(self) -> str:
-        """In one word."""
+        """Summary: "yes", "partly" or "no"."""
         if all(self.holds):
             return "yes"
         return "partly" if any(self.holds) else "no"
@@ -75,7 +75,7 @@ def mean_text(mean: Mean, digits: int = 3) -> str:
 
 
 def ends_text(name: str, line: Curve, unit: Callable[[float], str]) -> str:
-    """Where a line starts and ends, and every step at which it surely rises."""
+    """Describe a line by its ends and the steps at which it rises significantly."""
     up = [f"{unit(line.x[i])} to {unit(line.x[i + 1])}" for i in rises_between(line.means)]
     rises = f" (rises from {', '.join(up)})" if up else ""
     return f"{name}: {line.means[0].mean:.3g} → {line.means[-1].mean:.3g}{rises}"
@@ -97,7 +97,7 @@ def one_regression(summary: Summary) -> Shown | None:
 
 
 def blend_beats_ingredients(summary: Summary) -> Shown | None:
-    """Several is more than one; the query that clients estimate by itself is shown beside."""
+    """Check for fewer regressions than either group has; "several" means more than one."""
     counted = _regressions(summary, "blended", *_INGREDIENTS)
     if counted is None:
         return None
@@ -120,7 +120,7 @@ _INGREDIENTS = {
 
 
 def blend_is_similar_to_truth(summary: Summary) -> Shown | None:
-    """Σ|p̂ − p| under a tenth of Σp: what the paper calls a small L1 elsewhere (Section 4.2.3)."""
+    """Check Σ|p̂ − p| < Σp/10, which the paper calls a small L1 elsewhere (Section 4.2.3)."""
     whole = summary.at("top_ten", "aol", "deviation", "paper/blended", 0)
     last = _square_error(summary, "blended", ranks=[10])
     truth = summary.at("top_ten", "aol", "p", "paper/truth", 10)
@@ -134,7 +134,7 @@ def blend_is_similar_to_truth(summary: Summary) -> Shown | None:
 
 
 def blend_is_closest(summary: Summary) -> Shown | None:
-    """Mean square error over the ten queries: spread and shortfall together."""
+    """Check that the blend has the least mean square error over the ten queries."""
     squares = {name: _square_error(summary, name) for name in ("blended", *_INGREDIENTS)}
     means = [mean for mean in squares.values() if mean]
     if len(means) < len(squares):
@@ -148,7 +148,7 @@ def blend_is_closest(summary: Summary) -> Shown | None:
 
 
 def _square_error(summary: Summary, name: str, ranks: Sequence[int] = range(1, 11)) -> Mean | None:
-    """The mean of (bias² + s²) over the queries, s² being the spread of single runs.
+    """Return the mean of bias² + s² over the queries, where s² is the variance of single runs.
 
     Its own variance per query is 2s⁴/(n−1) from s² and 4·bias²·s²/n from bias². Columns of one run
     share their people, so taking them for independent asks for more than it must.
@@ -214,7 +214,7 @@ def client_ndcg_peaks(summary: Summary) -> Shown | None:
 
 
 def blend_ndcg_flat(summary: Summary) -> Shown | None:
-    """High (above 95 %), the same at every f_C, and the same as the opt-in group's."""
+    """Check that NDCG is above 95 %, constant in f_C, and equal to the opt-in group's."""
     blend, optin = (_split(summary, "ndcg", s) for s in ("paper", "paper, opt-in"))
     if not blend.x or not optin.x:
         return None
@@ -239,7 +239,7 @@ def optin_ndcg_constant(summary: Summary) -> Shown | None:
 
 
 def _alike(means: list[Mean]) -> bool:
-    """Whether one value could have given all of them.
+    """Return True if the means are consistent with one common value.
 
     The largest of eight equal means passes the smallest by five standard errors one time in a
     hundred (the studentized range).

@@ -95,7 +95,7 @@ def regressions(column: FloatArray) -> int:
 
 
 def deviation(column: FloatArray, truth: FloatArray) -> float:
-    """Measure how far a column is from the truth, of all that it shows: Σ|p̂ − p| / Σp.
+    """Return the relative error of a column where it has values: Σ|p̂ − p| / Σp.
 
     >>> deviation(np.array([4.0, 3.0, np.nan]), np.array([5.0, 3.0, 2.0]))
     0.125
@@ -130,13 +130,13 @@ def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> It
 
 
 def _optin_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Figures 13 and 14: L1 and NDCG against the share of users who opt in."""
+    """Measure L1 and NDCG against the share of users who opt in (Figures 13 and 14)."""
     optin = draw_optin(setting, rng, share=point)
     yield from _compare(setting, optin, point, setting.list_sizes, rng)
 
 
 def _epsilon(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Figures 15 and 16: L1 and NDCG against ε."""
+    """Measure L1 and NDCG against ε (Figures 15 and 16)."""
     optin = draw_optin(setting, rng)
     yield from _compare(setting, optin, point, setting.list_sizes, rng, epsilon=point)
 
@@ -151,7 +151,7 @@ def _compare(
     epsilon: float | None = None,
     also: Mapping[str, Callable[[SimulatedEpoch], float]] | None = None,
 ) -> Iterator[Value]:
-    """Each profile at every list size; a list that stays short is counted, not scored.
+    """Score each profile at every list size; a list that stays too short is only counted.
 
     The paper draws no line where "the desired head list size was not reached".
     """

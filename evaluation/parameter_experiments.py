@@ -1,4 +1,4 @@
-"""The paper's remarks on its own parameters (Section 4.2.1), measured: m_C, f_O and M.
+"""Experiments on the paper's parameters m_C, f_O and M (Section 4.2.1).
 
 Its remark on f_C is Figure 11 (`budget_split` of `evaluation.paper_experiments`); m_O > 1, which
 the paper's theorems exclude, is `records_each` of `evaluation.own_experiments`, for `sharp` alone.
@@ -52,7 +52,7 @@ def _answers(setting: Setting, point: float, rng: np.random.Generator) -> Iterat
 
 
 def _selection_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """f_O: how many of the opt-in users build the head list, the others estimating."""
+    """Measure against f_O, the proportion of opt-in users who build the head list."""
     optin, clients = divide_users(setting, setting.optin_share, rng)
     for profile in setting.profiles:
         for size in dict.fromkeys((setting.list_sizes[0], setting.list_size)):
@@ -64,7 +64,7 @@ def _selection_share(setting: Setting, point: float, rng: np.random.Generator) -
 
 
 def _list_length(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """M: for how many records probabilities are estimated."""
+    """Measure against M, the number of records that are estimated."""
     optin, clients = divide_users(setting, setting.optin_share, rng)
     for profile in setting.profiles:
         parameters = _parameters(setting, list_size=int(point))
@@ -80,7 +80,7 @@ def _parameters(setting: Setting, list_size: int | None = None) -> PrivacyParame
 def _scored(
     series: str, x: float, setting: Setting, epoch: SimulatedEpoch, size: int | None = None
 ) -> Iterator[Value]:
-    """The blend's measures and the clients' own; a list that stays short is counted, not scored."""
+    """Score the blend and the clients' estimates; a list that stays too short is only counted."""
     listed = len(epoch.truth.listed)
     reached = listed == (setting.list_size if size is None else size)
     yield Value(series, x, "reached", float(reached))
@@ -98,7 +98,7 @@ def _scored(
 
 
 def _relative_error(epoch: SimulatedEpoch, truth: FloatArray) -> float:
-    """Σ|p̂ − p| over the listed records by Σp: how far off what is reported is, typically."""
+    """Return the relative error over the listed records, Σ|p̂ − p| / Σp."""
     estimate = epoch.estimates.blended.cells.probability[: len(truth)]
     return float(np.abs(estimate - truth).sum() / truth.sum())
 

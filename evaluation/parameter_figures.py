@@ -1,4 +1,4 @@
-"""What the figures of the paper's parameters show: m_C, f_O and M."""
+"""Figures of the paper's parameters m_C, f_O and M."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_answers(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pa
 
 
 def by_selection_share(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """f_O: how long the head list gets, and the error of two lists."""
+    """Yield the panels for f_O: the head list's length, and the error of two lists."""
     name = "selection_share"
     for population in summary.populations(name):
         setting = settings[population]
@@ -73,7 +73,7 @@ def by_selection_share(summary: Summary, settings: Mapping[str, Setting]) -> Ite
 
 
 def by_list_length(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """M: how much of what people hold a longer list covers, and how far off its estimates are."""
+    """Yield the panels for M: the relative error and the NDCG of lists of different lengths."""
     name = "list_length"
     for population in summary.populations(name):
         for metric, label in (
@@ -96,7 +96,7 @@ def by_list_length(summary: Summary, settings: Mapping[str, Setting]) -> Iterato
 def _reached(
     summary: Summary, experiment: str, population: str, metric: str, series: str, of: str = ""
 ) -> Curve:
-    """The curve of the blend, or `of` one group, where lists usually got that long."""
+    """Return the curve of the blend, or `of` one group, at points that half of the runs reached."""
     points = summary.reached(experiment, population, metric, series).x
     curve = summary.curve(experiment, population, metric, series + of)
     return curve.where(lambda x, _: x in points)

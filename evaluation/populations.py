@@ -87,12 +87,12 @@ class Setting:
 
     @property
     def is_large(self) -> bool:
-        """Whether a point takes so long that fewer repetitions must suffice."""
+        """True if a point takes so long that there are fewer repetitions."""
         return self.users > 2_000_000
 
     @property
     def coarse(self) -> bool:
-        """Whether fewer points of an axis must suffice."""
+        """True if axes have fewer points here."""
         return self.is_large or self.is_table
 
     @property
@@ -106,7 +106,7 @@ class Setting:
         return SELECTION_SHARES[profile] if own is None else own
 
     def scaled(self, scale: float, seed: int = 1) -> Setting:
-        """Multiply the number of users: fewer are faster and noisier. A log cannot have more."""
+        """Return this setting with `scale` times the users; for a search log at most all."""
         if isinstance(self.people, LogPeople):
             require(scale <= 1, f"scale must be at most 1 for a log, got {scale}")
             users = max(1, round(self.people.users * scale))
@@ -148,10 +148,10 @@ SETTING_B = replace(YANDEX, name="setting-b", label="Setting B", people=STEADY)
 
 
 def table_setting(path: Path, columns: Sequence[str], *, users: int | None = None) -> Setting:
-    """A table's people under the first data set's parameters (or as many as it counts, if fewer).
+    """Make a setting of a table's people, with the parameters of the first data set.
 
-    A table counts what it counts (votes, births), not people in a search log, so its size is not
-    the study's: `users` draws from it are.
+    The population is `users` draws from the table, whose own counts need not be of people (they may
+    be votes or births). By default as many as in the first data set, or the table's total if less.
     """
     name = _name_of(path)
     records, counts = read_table(path, columns)

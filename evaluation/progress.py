@@ -1,4 +1,4 @@
-"""Shows how far a long step is: one bar on a terminal, a line from time to time elsewhere."""
+"""Show the progress of a long step: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The populations and parameters that the command line of an evaluation asks for."""
+"""Command-line options of an evaluation: populations and parameters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_populations(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parameters(parser: argparse.ArgumentParser) -> None:
-    """Add the parameters that a figure uses where its axis is another one."""
+    """Add options for the parameters that experiments hold constant."""
     for option, (kind, metavar, text, _) in _PARAMETERS.items():
         parser.add_argument(option, type=kind, metavar=metavar, help=text)
 
@@ -212,7 +212,7 @@ def _with_parameters(setting: Setting, arguments: argparse.Namespace) -> Setting
 
 
 def unmeasured(experiments: Iterable[Experiment], settings: Sequence[Setting]) -> Iterator[str]:
-    """Say for each table and log which of the experiments it cannot have, and why."""
+    """Yield a sentence per table and log: the experiments that cannot run on it, and why."""
     experiments = list(experiments)
     for setting in settings:
         if setting.is_table or setting.is_log:

@@ -1,4 +1,4 @@
-"""How far an epoch's estimates are from the truth, by the paper's measures and by ours.
+"""Measure the error of an epoch's estimates, by the paper's measures and by ours.
 
     l1          the paper's: project onto the simplex, discard ⋆, rescale what is left (Section 4)
     l1_queries  the same over queries: for `paper` p̂_q with any URL, for `sharp` the listed URLs
@@ -58,7 +58,7 @@ def scores(
 
 
 def ndcg_listed(epoch: SimulatedEpoch) -> float:
-    """NDCG of the blend over the listed records alone: favourites that are missing cost nothing."""
+    """Return NDCG of the blend over the listed records alone: missing records do not lower it."""
     listed = len(epoch.truth.listed)
     records = epoch.release.head_list.cells.records
     projected = project_onto_simplex(epoch.estimates.blended.cells.probability)[:listed]
@@ -69,7 +69,7 @@ def ndcg_listed(epoch: SimulatedEpoch) -> float:
 
 
 def missing(epoch: SimulatedEpoch, people: People) -> float:
-    """How many of the true top records, as many as are listed, are not on the list."""
+    """Count the records missing from a list of length k that are among the true top k."""
     listed = epoch.truth.listed
     return float(len(listed) - np.isin(people.top(len(listed)), listed).sum())
 

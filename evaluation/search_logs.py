@@ -73,7 +73,7 @@ PLAIN_COLUMNS = LogColumns("user", "query", "url", "time")
 
 @dataclass(slots=True)
 class LogTally:
-    """Counts of a log's rows, by what became of them."""
+    """Counts of a log's rows: clicks, rows without a click, malformed rows."""
 
     clicks: int = 0
     without_click: int = 0

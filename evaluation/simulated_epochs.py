@@ -1,7 +1,7 @@
-"""One simulated epoch: people are drawn, the service's own functions do the rest.
+"""Simulate one epoch: draw people, then run the service's own functions on them.
 
 `build_head_list` and `estimate_epoch` are what the epoch jobs call; only the noise is replaced, by
-a seeded one. Devices are drawn from the exact law of their reports
+seeded noise. Reports are drawn from their exact distribution
 (`evaluation.simulated_reports`).
 
 Promises: given the same generator, the same epoch.
@@ -81,11 +81,11 @@ class Optin:
 
     @property
     def number(self) -> dict[Record, int]:
-        """Each record's number in the population."""
+        """Number of each record in the population."""
         return dict(zip(self.records, self.numbers.tolist(), strict=True))
 
     def counts(self, selection_share: float) -> OptinCounts:
-        """As the service counts: distinct records of each user in S, the first one in T."""
+        """Count as the service does: all distinct records of users in S, one per user in T."""
         s_users = round(self.users * selection_share)
         selection, estimation = (
             np.bincount(records, minlength=len(self.numbers)).astype(np.int64)
@@ -96,7 +96,7 @@ class Optin:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the estimates of one head list should have said."""
+    """The true probabilities of the cells of one head list."""
 
     #: The listed records, numbered as in the population, in published order.
     listed: IntArray
@@ -121,7 +121,7 @@ def parameters_of(
     query_budget_share: float | None = None,
     records_per_optin_user: int | None = None,
 ) -> PrivacyParameters:
-    """Return the setting's parameters (by default the paper's, Figure 10), but for those given."""
+    """Return the setting's parameters (the paper's, Figure 10) with the given changes."""
 
     def chosen(given: T | None, usual: T) -> T:
         return usual if given is None else given
@@ -242,7 +242,7 @@ def estimate_without_intervals(
 
 
 def count_holders(people: People, cells: Cells, listed: IntArray, records: IntArray) -> IntArray:
-    """Count in which cell each of these records is: its own, its query's ⟨q,⋆⟩ or ⟨⋆,⋆⟩."""
+    """Count the records per cell: a record's cell is its own, its query's ⟨q,⋆⟩ or ⟨⋆,⋆⟩."""
     cell = np.full(len(records), len(cells) - 1, dtype=np.int64)
     if cells.query_wildcards and len(listed):
         queries, first = np.unique(people.query(listed), return_index=True)

@@ -1,4 +1,4 @@
-"""What millions of devices would report, drawn without simulating each of them.
+"""Draw the summed reports of millions of devices, without simulating each device.
 
 Given how many answers are about each cell, the counts of all answers follow a distribution that can
 be drawn group by group: answers about the same cell are alike, and only how many of them do what is
@@ -143,7 +143,7 @@ def _subset_or_none(
 def _draw_sets(
     width: int, seen: IntArray, unseen: IntArray, blind: int, rng: np.random.Generator
 ) -> IntArray:
-    """How often each cell is in a set of ω cells, when every set of the asked kind is as likely.
+    """Count the sets that contain each cell, for random sets of ω cells.
 
     `seen[c]` sets hold c, `unseen[c]` do not, `blind` sets are any.
     """

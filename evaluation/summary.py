@@ -1,4 +1,4 @@
-"""From many runs to one number with its standard error, and the small CSVs behind the figures."""
+"""Means and standard errors over runs, and the CSV files that the figures are drawn from."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Curve(NamedTuple):
     means: list[Mean]
 
     def where(self, keep: Callable[[float, Mean], bool]) -> Curve:
-        """The points that `keep` accepts."""
+        """Return the curve of the points that `keep` accepts."""
         kept = [(x, mean) for x, mean in zip(self.x, self.means, strict=True) if keep(x, mean)]
         return Curve(self.series, [x for x, _ in kept], [mean for _, mean in kept])
 
     def after(self, x: float) -> Curve:
-        """The points beyond x: x = 0 and below are means over the curve, where it has them."""
+        """Return the points beyond x. Points at x ≤ 0, if any, are means over the curve."""
         return self.where(lambda at, _: at > x)
 
 
@@ -51,7 +51,7 @@ class _Key(NamedTuple):
 
 
 class Summary:
-    """Means of everything that was measured, asked for by experiment and population.
+    """Means of all measurements, by experiment, population, metric and curve.
 
     Values that are not numbers (a query that is not on the list) are left out.
     """
@@ -67,7 +67,7 @@ class Summary:
 
     @classmethod
     def read(cls, folder: Path, populations: Iterable[str] = ()) -> Summary:
-        """What `write` wrote, rounded as it is there; these populations first, in their order."""
+        """Read the (rounded) CSV files of `write`; these populations come first, in their order."""
         summary = cls(())
         for path in sorted(folder.glob("*.csv")):
             with path.open(encoding="utf-8", newline="") as file:
@@ -83,23 +83,23 @@ class Summary:
         return summary
 
     def populations(self, experiment: str | None = None) -> list[str]:
-        """Where an experiment (or any) was made, in the order of first appearance."""
+        """List the populations of an experiment, or of all, in order of first appearance."""
         made = (k.population for k in self._means if experiment in (None, k.experiment))
         return list(dict.fromkeys(made))
 
     def series(self, experiment: str, population: str, metric: str) -> list[str]:
-        """The names of the curves there are."""
+        """List the names of the curves."""
         wanted = (experiment, population, metric)
         return list(dict.fromkeys(k.series for k in self._means if k[:3] == wanted))
 
     def curve(self, experiment: str, population: str, metric: str, series: str) -> Curve:
-        """One curve in order of x; empty where nothing was measured."""
+        """Return one curve in order of x; empty if nothing was measured."""
         wanted = (experiment, population, metric, series)
         points = sorted((k.x, mean) for k, mean in self._means.items() if k[:4] == wanted)
         return Curve(series, [x for x, _ in points], [mean for _, mean in points])
 
     def reached(self, experiment: str, population: str, metric: str, series: str) -> Curve:
-        """The curve without the points at which the list seldom got that long."""
+        """Return the curve without points at which few runs reached the list length."""
         often = self.curve(experiment, population, "reached", series)
         drawn = often.where(lambda _, mean: mean.mean >= REACHED).x
         return self.curve(experiment, population, metric, series).where(lambda x, _: x in drawn)
@@ -107,11 +107,11 @@ class Summary:
     def at(
         self, experiment: str, population: str, metric: str, series: str, x: float
     ) -> Mean | None:
-        """One point of a curve, if it was measured."""
+        """Return one point of a curve, if it was measured."""
         return self._means.get(_Key(experiment, population, metric, series, x))
 
     def write(self, folder: Path) -> list[Path]:
-        """One CSV per experiment: population, series, x, metric, mean, standard error, runs."""
+        """Write one CSV per experiment, with mean, standard error and number of runs per point."""
         written = []
         for experiment in dict.fromkeys(key.experiment for key in self._means):
             path = folder / f"{experiment}.csv"

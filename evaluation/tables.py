@@ -23,7 +23,7 @@ __all__ = ["read_table", "table_name"]
 
 
 def table_name(path: Path) -> str:
-    """What a table's population is called: the file's name without its endings.
+    """Name a table's population by its file, without the extensions.
 
     >>> table_name(Path("clicks_2013.jan.tsv.gz"))
     'clicks-2013.jan'

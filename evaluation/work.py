@@ -113,7 +113,7 @@ def _drop(pool: ProcessPoolExecutor) -> None:
 
 
 class _Progress:
-    """The bar of an evaluation: units computed, and an estimate of the time left."""
+    """Progress bar of an evaluation: units computed, and an estimate of the remaining time."""
 
     def __init__(self, total: int, out: TextIO) -> None:
         self._done, self._total, self._out = 0, total, out
@@ -198,7 +198,7 @@ def _run(
 
 
 class _Work(NamedTuple):
-    """What every process needs: where units are looked up."""
+    """The experiments and settings by name, which every process needs."""
 
     experiments: Mapping[str, Experiment]
     settings: Mapping[str, Setting]

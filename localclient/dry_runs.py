@@ -1,4 +1,4 @@
-"""A report that is made and shown, and not sent: nothing is spent, and nothing on disk changes.
+"""Make and show a report without sending it, spending budget or changing the disk.
 
 Works on a copy in memory of the device's folder, by the code that makes real reports. It asks the
 server for the head list (or the epochs) as a real report does, and stops before the POST.
@@ -32,7 +32,7 @@ _STOPPED = Outcome(ResultCode.WAITING, None, 0, "")
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a report would do now: end with `outcome`, or post `body` to `path`.
+    """Result of a dry run: a real report would end with `outcome`, or post `body` to `path`.
 
     `asked` are the paths that were fetched. A post is about the `searches` of one window; it would
     spend `epsilon` and `delta`, which are 0 for bytes that were written and paid for before.
@@ -63,8 +63,8 @@ def dry_run(
 ) -> DryRun:
     """Make the report that is due, without waiting for its time, and return it instead of sending.
 
-    Raises what `LocalClient.report_now` would raise. The random numbers are drawn anew in each run,
-    so a real report has others. Pass no result on: several tell more than the budget allows.
+    Raises what `LocalClient.report_now` would raise. Each run draws new random numbers, so a
+    real report has others. Publish no result: several together reveal more than the budget allows.
     """
     from blendstream.localclient.http_transport import run_exchange  # noqa: PLC0415
 

@@ -42,7 +42,7 @@ class ClockWrong(ClientRefused):
 
 
 class LimitReached(ClientRefused):
-    """Reporting would exceed the budget of the period; `free_at_s` is when it would not."""
+    """Reporting would exceed the budget of the period; from `free_at_s` on it would not."""
 
     def __init__(self, message: str, free_at_s: int | None) -> None:
         super().__init__(message)
@@ -54,8 +54,8 @@ class StateUnreadable(ClientRefused):
 
 
 class StorageRefused(ClientRefused):
-    """The disk is full, read-only or failing, or not this user's own, and nothing was sent.
+    """The client could not write its folder, and sent nothing.
 
-    If it failed in the very last moment, after the report was written but before that was known to
-    be safe, those bytes are kept and are sent unchanged when the client is called again.
+    The disk is full, read-only or failing, or another user owns the folder. If the error came after
+    the report was written, but before it was synced to disk, the next call sends those same bytes.
     """

@@ -1,4 +1,4 @@
-"""What the device sent, what that can reveal at most, and what follows: the record for its owner.
+"""Record for the device's owner: what it sent, how much that can reveal, and the next send.
 
 The record is part of the budget entries: written with them, kept as long as they are, and read
 without a network.

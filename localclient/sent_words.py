@@ -1,4 +1,4 @@
-"""The record of what was sent, in plain sentences for the person it belongs to.
+"""Describe the record of sent data in plain sentences, for the device's owner.
 
 Promises: every bound is rounded against the device, so no sentence promises more than ε and δ do.
 Symbols: e^ε is the factor by which a report can change anybody's odds between two sets of searches.

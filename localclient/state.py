@@ -33,7 +33,7 @@ _VERSION = 2
 
 
 class Mode(StrEnum):
-    """How a device takes part in a window: in one of these ways, never both."""
+    """Mode of taking part in a window: a device uses exactly one of the two."""
 
     REPORT = "report"  # randomised on the device
     OPT_IN = "opt-in"  # as they are, to a curator the person chose to trust

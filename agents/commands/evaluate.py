@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compute what is missing, then write tables and figures of all that is there."""
+    """Compute the missing units, then write the tables and figures."""
     require_matplotlib()
     experiments = _chosen(arguments.only)
     scale = _scale(arguments)

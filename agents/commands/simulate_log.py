@@ -16,7 +16,7 @@ __all__ = ["add_log_arguments", "read_log"]
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the log, its speed and where the comparison is saved."""
+    """Add the options for the log, its speed and the file of the comparison."""
     parser.add_argument(
         "--log", type=Path, metavar="FILE",
         help="replay this search log in place of the demo's people: the AOL release's format or a "
@@ -37,7 +37,7 @@ def add_log_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_log(arguments: argparse.Namespace) -> LogClicks:
-    """Read all clicks of the log's users, or of as many of them as `--people` says."""
+    """Read all clicks of the log's users, at most `--people` of them."""
     import numpy as np  # noqa: PLC0415 - for --help's sake
 
     from blendstream.agents.local.demo.log_replay import LogClicks  # noqa: PLC0415

@@ -70,7 +70,7 @@ class Keeper:
         self._mark_again_at = 0.0
 
     async def step(self) -> bool:
-        """Do one thing that is due. Return True if something was due."""
+        """Run the next due step: a seal, an opening, or a removal. Return True if one was due."""
         move = self._move(await self._context.read_log())
         if isinstance(move, SealRecords | SealReports):
             return await self._seal(move)

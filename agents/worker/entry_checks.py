@@ -46,7 +46,7 @@ __all__ = [
 
 
 def unknown_to(log_state: ReleaseLogState, deliveries: Iterable[Delivery]) -> list[UnknownFrame]:
-    """Frames that name an epoch or head list that the log state does not have (yet)."""
+    """Return the frames that name an epoch or head list that the log state does not have (yet)."""
     unknown = []
     for delivery in deliveries:
         frame = delivery.frame

@@ -95,7 +95,7 @@ class TopicContext:
         return found
 
     def check_partitions(self, description: TopicDescription) -> None:
-        """Halt if the number of partitions changed: contributors would be in two of them."""
+        """Halt if the number of partitions changed: keys would then be in other partitions."""
         if description.partitions != self.topic.partitions:
             raise halt_reasons.partitions_changed(self.topic.partitions, description.partitions)
 

@@ -143,10 +143,10 @@ class TopicCounter:
         messages: Mapping[int, Sequence[Message]],
         refused: OnRefused | None = None,
     ) -> Counter[str]:
-        """Count the messages that are due, by partition; return the sum of the verdicts' summaries.
+        """Count the fetched messages of each partition; return the numbers of entries by result.
 
-        Afterwards each message is counted, skipped, requested again or another worker's, so the
-        consumer may forget it.
+        Afterwards the consumer may drop these messages: each was counted or skipped, will be
+        fetched again, or belongs to a partition of another worker.
         """
         summary: Counter[str] = Counter()
         # Describe the topic after the fetch: if the topic was recreated before the fetch, these

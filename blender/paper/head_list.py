@@ -95,7 +95,7 @@ def create_head_list(
     parameters: PrivacyParameters,
     noise: Noise,
 ) -> tuple[Record, ...]:
-    """Return HL_S: the records of S that pass, ordered by text, which reveals nothing else."""
+    """Return HL_S: the records of S that pass the threshold, in the order of their text."""
     nothing_known = np.zeros(len(counts.table), dtype=np.bool_)
     selection = ThresholdSelector().select(counts.selection, nothing_known, parameters, noise)
     return tuple(sorted(counts.table[i] for i in selection.kept.tolist()))

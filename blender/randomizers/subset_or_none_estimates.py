@@ -30,7 +30,7 @@ __all__ = ["SubsetOrNoneEstimator"]
 
 
 class SubsetOrNoneEstimator(SubsetOrNone):
-    """Subset or none with its estimates and a channel for simulations."""
+    """The `subset-or-none` randomizer with its estimator, and a fast channel for simulations."""
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
         """Derive t, f and g from the device's ω and E."""

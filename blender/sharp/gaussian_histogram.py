@@ -88,7 +88,10 @@ class GaussianHistogram:
         *,
         keep_known: bool = False,
     ) -> Selection:
-        """Keep new records from θ on and known ones from the drop level on, or all of those."""
+        """Keep new records with a noisy count of at least θ, and known ones from the drop level on.
+
+        With `keep_known`, keep every known record.
+        """
         rule = calibrate(parameters.epsilon, parameters.delta, parameters.records_per_optin_user)
         draw = partial(noise.discrete_gaussian, scale=rule.scale)
         drop = None if keep_known else rule.drop

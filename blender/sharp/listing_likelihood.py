@@ -47,7 +47,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class KnownOrNew:
-    """P(known | p, y) = `stayed` of the row + `came` of the share; P(new | p, y) is 1 less that."""
+    """P(known | p, y), the sum of `stayed` of the row and `came` of the share; P(new) is 1 − it."""
 
     known: NDArray[np.bool_]
     stayed: FloatArray
@@ -70,7 +70,7 @@ def known_likelihood(
     p: FloatArray,
     prior: FloatArray,
 ) -> tuple[KnownOrNew, IntArray]:
-    """Compute the likelihood that each record is known, or new, as it is; and each record's row.
+    """Compute the likelihood of each record's status, known or new, and each record's row.
 
     `prior` is g times the grid's widths. κ and h are the most likely pair of their grids.
     """

@@ -121,7 +121,9 @@ class StableHistogram:
         *,
         keep_known: bool = False,
     ) -> Selection:
-        """Keep new records from θ on (some at θ − 1) and known ones from the drop level on.
+        """Keep new records with a noisy count of at least θ, and known ones from the drop level on.
+
+        A new record at θ − 1 is kept with probability ρ.
 
         Which known records are kept is post-processing: all their noisy counts may be released.
         """

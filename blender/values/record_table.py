@@ -19,14 +19,14 @@ __all__ = ["ListedRecords", "RecordTable"]
 
 
 class RecordTable(Protocol):
-    """Distinct records, numbered."""
+    """A table of distinct records, by index."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, number: int, /) -> Record: ...
 
     def places(self, records: Sequence[Record]) -> IntArray:
-        """Return the number of each of these records; −1 if the table lacks it."""
+        """Return the index of each of these records in the table; −1 if it is not there."""
         ...
 
     def sums_by_query(self, queries: Sequence[str], counts: IntArray) -> IntArray:
@@ -53,7 +53,7 @@ class ListedRecords:
         return self._records[number]
 
     def places(self, records: Sequence[Record]) -> IntArray:
-        """Return the number of each of these records; −1 if the list lacks it."""
+        """Return the index of each of these records in the list; −1 if it is not there."""
         if self._number is None and records:
             self._number = {record: i for i, record in enumerate(self._records)}
         number = self._number or {}

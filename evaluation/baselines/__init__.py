@@ -1,11 +1,11 @@
-"""What others do with the same people: a trusted curator, and devices that trust nobody.
+"""Baselines on the same people: a trusted curator, and purely local methods.
 
     trusted_curator     everyone trusts the curator (or the opt-in users alone report)
     given_candidates    nobody does, and the right records to ask about are known from elsewhere
     prefix_extension    nobody does, and the records are discovered (PEM)
     ldp_miner           nobody does, two phases (LDPMiner, the paper's only external comparison)
 
-Each takes what people hold (`held_items`) and gives a `PublishedList`, which `published_list`
+Each takes the people's items (`held_items`) and returns a `PublishedList`, which `published_list`
 scores as it scores both profiles. No baseline is part of the service: none draws secure noise.
 
 Simulations work on counts: `frequency_oracles` draws the number of reports that support each

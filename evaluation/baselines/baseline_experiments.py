@@ -1,4 +1,4 @@
-"""Both profiles beside the baselines, on the same people: who has to trust whom, and what it buys.
+"""Compare both profiles with the baselines on the same people: accuracy by who trusts the curator.
 
 `baselines`: error and NDCG against the share of people who opt in, from none to all. With none,
 devices trust nobody; with all, everyone trusts the curator.
@@ -47,7 +47,7 @@ EPSILONS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def _by_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Everyone holds one record; a share of them opts in."""
+    """Compare on people who hold one record each, of whom a share opts in."""
     items, parameters = held_records(setting, rng), _parameters(setting)
     size = setting.list_size
 
@@ -96,7 +96,7 @@ def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> It
 
 
 def _parameters(setting: Setting) -> PrivacyParameters:
-    """Everyone holds and sends one record, whatever m_O is elsewhere."""
+    """Return parameters with m_O = 1, since here everyone holds one record."""
     return parameters_of(setting, records_per_optin_user=1)
 
 

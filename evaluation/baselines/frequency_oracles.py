@@ -1,4 +1,4 @@
-"""Draw how many local reports support each candidate, without simulating a single report.
+"""Draw the number of local reports that support each candidate, without simulating reports.
 
 Two ways in which a device reports one value v, and which candidates its report supports:
 

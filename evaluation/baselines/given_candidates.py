@@ -1,4 +1,4 @@
-"""Baseline: nobody trusts the curator, and everyone is told which records to ask about.
+"""Baseline without a trusted curator, in which the true most frequent records are given.
 
 Every device sends one answer about M given records and ⋆, by the best randomizer that this project
 has for such a list, at the full ε. This is optimistic for the local model twice: the M records are
@@ -50,7 +50,7 @@ def estimate_candidates(
 
 
 def _holders(held: IntArray, candidates: IntArray) -> IntArray:
-    """How many people hold each candidate; nobody holds one that does not exist."""
+    """Count the people who hold each candidate; 0 for a candidate that does not exist."""
     in_order = np.argsort(candidates, kind="stable")
     place = np.searchsorted(candidates[in_order], held).clip(max=max(len(candidates) - 1, 0))
     holders = np.zeros(len(candidates), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What every person of a population holds, in a form that all baselines can work on.
+"""Items that people hold, in a form that all baselines use.
 
 An *item* is a record, or a query where a method counts queries only. Items have numbers, and a code
 of some bits that stands for their text wherever a method spells it out piece by piece.
@@ -30,9 +30,9 @@ _EVERYTHING = 10**9
 
 @dataclass(frozen=True, slots=True)
 class HeldItems:
-    """One item for each person, and what is true of the items.
+    """One item per person, and the items' true probabilities.
 
-    `domain` is how many items there are, held or not.
+    `domain` is the number of items that exist, held or not.
     """
 
     held: IntArray
@@ -44,7 +44,7 @@ class HeldItems:
 
     @property
     def users(self) -> int:
-        """How many people there are."""
+        """Number of people."""
         return len(self.held)
 
 

@@ -1,4 +1,4 @@
-"""Baseline: nobody trusts the curator, and the records have to be discovered too.
+"""Baseline without a trusted curator, in which devices' reports also discover the records (PEM).
 
 The prefix extending method (PEM): people are divided into groups. The first group reports the first
 bits of its records' codes; the prefixes with most support are kept; the next group reports longer
@@ -47,7 +47,7 @@ def publish_by_prefixes(
     *,
     discovery_share: float = DISCOVERY_SHARE,
 ) -> PublishedList:
-    """Discover M records by some of the people, and let the others answer about these."""
+    """Discover M records with some of the people, then estimate them from the others' answers."""
     discoverers = round(items.users * discovery_share)
     held, estimating = items.held[:discoverers], items.held[discoverers:]
     size = parameters.head_list_cells
@@ -64,7 +64,10 @@ def discover(
     *,
     candidates: int = CANDIDATES,
 ) -> IntArray:
-    """Return the `size` codes that look most frequent, best first; `codes` has one per person."""
+    """Return the `size` codes with the highest estimates, in that order.
+
+    `codes` has one per person.
+    """
     oracle = local_hashing(epsilon)
     lengths = prefix_lengths(bits, size, candidates)
     kept, before = np.zeros(1, dtype=np.int64), 0
@@ -86,7 +89,7 @@ def discover(
 
 
 def prefix_lengths(bits: int, size: int, candidates: int) -> list[int]:
-    """How many bits each group reports, as few groups as `candidates` allows.
+    """Return the prefix length that each group reports, with as few groups as `candidates` allows.
 
     >>> prefix_lengths(48, 50, 1 << 20)
     [20, 34, 48]
@@ -120,7 +123,7 @@ def _draw_unheld(
 
 
 def _numbers_of(codes: IntArray, items: HeldItems) -> IntArray:
-    """The records that have these codes: what a device compares its own record with."""
+    """Return the numbers of the records with these codes, which devices compare with their own."""
     # Of several records with one code (a few pairs in a population) one stands for all.
     numbers = np.unique(items.held)
     known = items.codes(numbers)

@@ -1,4 +1,4 @@
-"""Score any published list of items, whoever made it, by measures that need no common list.
+"""Score any published list of items, by measures that can compare different lists.
 
     top_l1        Σ|p̂ − p| over the true top M; an item that is not published counts as 0
     union_l1      the same over the true top M and all that is published
@@ -42,13 +42,13 @@ class PublishedList:
 
 
 def list_of_epoch(epoch: SimulatedEpoch) -> PublishedList:
-    """The listed records of an epoch of ours, with the blend's estimates as they are published."""
+    """Return the listed records of a simulated epoch, with the blend's published estimates."""
     listed = epoch.truth.listed
     return PublishedList(listed, epoch.estimates.blended.cells.probability[: len(listed)])
 
 
 def score_list(published: PublishedList, items: HeldItems, size: int) -> dict[str, float]:
-    """All measures, against the true top `size`."""
+    """Return all measures, against the true top `size`."""
     top = items.top(size)
     top_p = items.probability(top)
     real = published.numbers != NOBODY

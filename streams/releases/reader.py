@@ -130,7 +130,7 @@ class LogReader:
         return await self._shielded(self._catch_up())
 
     async def read_until(self, fence_id: str, within_s: float) -> ReleaseLogState:
-        """Read until our record with this id was read, from as many brokers as that takes."""
+        """Read until the record with this fence id arrives, from another broker if one lacks it."""
         started = time.monotonic()
         if not await self._read_while(
             lambda log_state: fence_id not in log_state.fence_ids, within_s
@@ -358,7 +358,10 @@ class LogFollower(LogReader):
             self._max_end_read_at = requested_at
 
     async def read_for(self, frames: Sequence[UnknownFrame]) -> bool:
-        """Read far enough to call the names in these frames unknown. Return True if possible."""
+        """Read the log as far as the senders of these frames had; return True if that succeeded.
+
+        A name in them that is still unknown then does not exist.
+        """
         if self._far_enough(frames):
             return True
         await self.refresh_to_end()

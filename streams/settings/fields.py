@@ -71,7 +71,7 @@ class Url(Secret):
 
     @property
     def scheme(self) -> str:
-        """The part before ://, or nothing."""
+        """The part before ://, or an empty string."""
         return self.reveal().partition("://")[0] if "://" in self.reveal() else ""
 
     @property
@@ -85,7 +85,7 @@ class Url(Secret):
         return urlsplit(self._whole).path.strip("/") if self.readable else ""
 
     def of_each_host(self, scheme: str, path: str) -> list[Url]:
-        """Make one address per host, with the same credentials."""
+        """Make one URL per host, with the same credentials."""
         at = f"{self._credentials}@" if self._credentials else ""
         query = urlsplit(self._whole).query
         end = f"{path}?{query}" if query else path
@@ -106,12 +106,12 @@ class Url(Secret):
 
     @property
     def user(self) -> str:
-        """The user, or nothing."""
+        """The user, or an empty string."""
         return unquote(self._credentials.partition(":")[0])
 
     @property
     def password(self) -> Secret:
-        """The password, or nothing."""
+        """The password, or an empty secret."""
         return Secret(unquote(self._credentials.partition(":")[2]))
 
     def __repr__(self) -> str:

@@ -34,10 +34,12 @@ def test_where_lines_begin(summary: Summary, says: Says) -> None:
                 if first > aim:
                     late.append((population, series, f"{first:.3f} against {aim:.3f}"))
     says("Where each of its lines begins, its L1 is already below that of `paper` with 10 %.")
-    says("Where a line of `sharp` begins it is where `paper` is at ε = 4 or beyond, with one")
+    says(
+        "The first point of each line of `sharp` has an L1 that `paper` reaches at ε = 4 or later."
+    )
     ((population, series, numbers),) = late
     assert (population, series) == ("yandex", "sharp, M = 10")
-    says(f"a list of ten on the second population at ε = 1 ({numbers})")
+    says(f"ten records on the second population, at ε = 1 ({numbers})")
 
 
 def test_what_the_budget_split_costs(summary: Summary, says: Says) -> None:
@@ -161,10 +163,10 @@ def test_whom_the_blend_listens_to(at: At, says: Says) -> None:
     )
     usual = at("weights", "aol", "weight", "5% opt in", 1).mean
     one, four = (at("weights", "aol", "l1_optin", "5% opt in", e).mean for e in (1, 4))
-    says(f"at ε = 1 T has {100 * usual:.0f} % of the weight on a list of ten")
+    says(f"At ε = 1 T has {100 * usual:.0f} % of the weight on a list of ten")
     assert at("weights", "aol", "weight", "5% opt in", 2.5).mean > 0.5
     assert at("weights", "aol", "weight", "5% opt in", 3).mean < 0.5
-    says("from ε = 3 on clients weigh more")
+    says("From ε = 3 on clients have more weight")
     says(f"(its own L1 is {one:.2f} at ε = 1 and {four:.2f} at ε = 4)")
 
 

@@ -273,10 +273,10 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
         test_silence.test_records_sent_early_in_a_long_window_rule_out_no_later_window,
         test_silence.test_a_server_that_is_slow_to_begin_cannot_have_a_window_answered_twice,
     ),
-    "every honest window that begins at least twice `max_wait_s` after the last lie is answered": (
+    "a device answers every honest window that begins at least 2 · `max_wait_s` after the last": (
         test_device_silence.test_a_device_answers_an_honest_server_soon_after_any_lies,
     ),
-    "it is free again after `period_s`": (
+    "after `period_s` the device may spend it again": (
         test_silence.test_a_spent_budget_silences_a_device_for_no_longer_than_its_period,
     ),
     "stores its id with a reporting time": (

@@ -108,7 +108,7 @@ class ReleaseFold:
             _keep(published.click_graphs, epoch, epoch, reference, parts, kept)
 
     def publish(self, log_state: ReleaseLogState) -> None:
-        """Make the records taken so far visible to the handlers, all in one step."""
+        """Show the handlers all log records folded so far, in one step."""
         published = self.publications
         published.epochs = {
             number: EpochView.of(state) for number, state in log_state.epochs.items()

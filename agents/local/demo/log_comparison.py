@@ -1,4 +1,4 @@
-"""A replayed log's published epochs beside the truth: printed and saved at the end."""
+"""Compare the published epochs of a replayed search log with the truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Comparison", "replay"]
 async def replay(
     http: httpx.AsyncClient, users: LogReplay, save: Path, *, epochs: int | None
 ) -> None:
-    """Let the log's users take part until its end, or Ctrl-C; print and save the comparison."""
+    """Replay the search log until it ends or is interrupted; print and save the comparison."""
     comparison = Comparison()
     try:
         await take_part(
@@ -35,7 +35,7 @@ async def replay(
 
 @dataclass(frozen=True, slots=True)
 class ComparedEpoch:
-    """One published epoch beside the truth."""
+    """Comparison of one published epoch with the truth."""
 
     epoch: int
     outcome: str
@@ -60,7 +60,7 @@ class ComparedEpoch:
 
 @dataclass(slots=True)
 class Comparison:
-    """Each published epoch of a replay beside the truth; printed and saved at the end."""
+    """Comparison of all published epochs of a replay with the truth."""
 
     epochs: list[ComparedEpoch] = field(default_factory=list)
 

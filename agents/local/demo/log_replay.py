@@ -1,4 +1,4 @@
-"""Replays a search log through a service: its users search when the log says, at a chosen speed.
+"""Replay a search log through a service: its users search at the logged times, at a chosen speed.
 
 Each user is an opt-in user or a device for the whole replay. In each epoch every user has one
 record, drawn at random from the user's clicks in the epoch's window of the log, or none. So the
@@ -40,12 +40,12 @@ class LogClicks:
 
 @dataclass(frozen=True, slots=True)
 class WindowRecords:
-    """The records that occur in one window, numbered anew."""
+    """The distinct records of one window; a record's number in the window is its index here."""
 
     records: list[Record]
 
     def cell_of_number(self, cells: Cells) -> IntArray:
-        """Return the cell of each record; the last place is ⟨⋆,⋆⟩, for those without one."""
+        """Return the cell of each record; the last entry, for `NO_RECORD`, is ⟨⋆,⋆⟩."""
         everything: list[Record | None] = [*self.records, None]
         return np.array([cells.number(record) for record in everything], dtype=np.int64)
 
@@ -60,7 +60,7 @@ class LogWindow:
 
 
 class LogReplay(SimulatedPeople):
-    """A log's users as opt-in users and devices of one service."""
+    """The users of a search log, as opt-in users and devices of one service."""
 
     def __init__(
         self, http: httpx.AsyncClient, token: str, clicks: LogClicks, *, optin_share: float,
@@ -76,7 +76,7 @@ class LogReplay(SimulatedPeople):
         #: The users' numbers in the log, in the order in which the service gets them.
         self._optin, self._devices = order[:optin], order[optin:]
         self._origin_s: float | None = None
-        #: What each epoch replayed.
+        #: The part of the log that each epoch replayed.
         self.replayed: dict[int, LogWindow] = {}
 
     def _next_window(self, collecting: Mapping[str, Any]) -> tuple[WindowRecords, Window] | None:

@@ -1,4 +1,4 @@
-"""Simulated people take part in the epochs of a running service, until enough are published."""
+"""Let simulated people take part in a running service, until enough epochs are published."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["take_part"]
 
 _LOOK_EVERY_S = 0.5
 #: An epoch is published two windows after its own has begun, and a little later when jobs are slow.
-#: Who waited for one that never comes would wait for ever.
+#: After so many windows, stop waiting for an epoch.
 _WAITING_WINDOWS = 6
 
 
@@ -26,7 +26,7 @@ async def take_part(
     epochs: int | None,
     published: Callable[[Mapping[str, Any]], None] = lambda _document: None,
 ) -> None:
-    """Let people do what is due until `epochs` have estimates, or the people's own end.
+    """Let people search and report until `epochs` epochs have estimates, or they have finished.
 
     `published` is called with each published document of an epoch in which they took part.
     """

@@ -1,4 +1,4 @@
-"""Simulate people who take part in every epoch of a service, the demo's or another.
+"""Simulate people who take part in every epoch of a service (the demo's, or any other).
 
 states ──▶ a window opened?    ──▶ opt-in users search
        ──▶ a head list is out? ──▶ devices report
@@ -23,12 +23,15 @@ __all__ = ["Population", "SimulatedPeople", "time_to_search"]
 
 
 class SimulatedPeople(ABC):
-    """People who search in every window and report on every head list; `act` does what is due."""
+    """Base class of simulated people, who search in each window and report on each head list.
+
+    Call `act` repeatedly: it starts the submissions that are due.
+    """
 
     def __init__(self, http: httpx.AsyncClient, token: str) -> None:
         self._http = http
         self.sender = BatchSender(http, token)
-        #: Nobody will search any more.
+        #: True when nobody will search any more.
         self.finished = False
         #: Searches by epoch; `None` if the epoch was discovered too late.
         self.windows: dict[int, Window | None] = {}
@@ -90,7 +93,7 @@ class SimulatedPeople(ABC):
 
 
 class Population(SimulatedPeople):
-    """So many opt-in users and devices with the demo's habits."""
+    """Opt-in users and devices, in given numbers, whose searches follow the demo's distribution."""
 
     def __init__(
         self, http: httpx.AsyncClient, token: str, *, people: int, optin_share: float, seed: int

@@ -211,7 +211,7 @@ class Demo:
 
 
 def check_results(epochs: int | None, empty: int) -> None:
-    """Raise `StackError` if so many epochs are empty that `epochs` will not be reached."""
+    """Raise `StackError` if more epochs are empty than a demo of `epochs` epochs may have."""
     if epochs is not None and empty > _EMPTY_AT_MOST:
         raise StackError(
             f"{empty} epochs were published empty, at most {_EMPTY_AT_MOST} may be; "

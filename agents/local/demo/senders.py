@@ -154,7 +154,7 @@ class RealDevices:
         return len(self._sent)
 
     async def search(self, crowd: Crowd, window: Window, rng: np.random.Generator) -> None:
-        """Store a record of a randomly chosen person on each device, if that person has one."""
+        """Store on each device the record of a randomly chosen person; people may have none."""
         others = window.clients if len(window.clients) else window.optin
         for client, number in zip(
             self._clients, rng.choice(others, len(self._clients)).tolist(), strict=True

@@ -1,4 +1,4 @@
-"""State how the demo spends privacy budget, and which results the default would give.
+"""Describe how the demo spends privacy budget, and the results that the default would have.
 
 The demo spends ε in each epoch, because the default, one budget for a whole period, has too much
 noise for so few people. The output states both, so that its figures do not promise too much.
@@ -26,7 +26,7 @@ def shown_here() -> str:
 
 
 def by_default(optin_users: int, clients: int, profile: str) -> str:
-    """Return the figures of `blendstream plan` for so many people. Takes a second or more."""
+    """Return the figures of `blendstream plan` for these numbers of people, in a second or more."""
     if min(optin_users, clients) < 1:
         return "One group is empty: `blendstream plan` cannot tell what the default would give."
     privacy = PrivacySettings()

@@ -80,7 +80,7 @@ class View:
 def epoch_table(
     epoch: int, people: str, scores: Sequence[tuple[str, Score]], truth: Mapping[Record, float]
 ) -> str:
-    """Return a table of the ten most frequent records, and both profiles' accuracy."""
+    """Return a table of the ten most frequent records, and the accuracy of both profiles."""
     first = scores[0][1]
     lines = [f"Epoch {epoch} published: {people}"]
     # 79 columns: fits a terminal of 80.

@@ -1,4 +1,4 @@
-"""The filter's modes: a grid of how records change, and of which people stay.
+"""Modes of the filter: a grid of rates at which records change and people return.
 
 How quickly records change, and how many people take part again, is unknown. A *mode* is one
 combination of retention, drift κ and jump rate π, common to all records.
@@ -70,7 +70,7 @@ class FilterModes:
         return h, lag, habit, np.array(self.drifts)[index[1]], np.array(self.jumps)[index[2]]
 
     def client_stay(self, h: FloatArray | float, habit: FloatArray | float) -> FloatArray:
-        """Return h of clients: that of opt-in users, or 0 if clients rotate."""
+        """Return the retention h of clients: as of opt-in users, or 0 if cohorts rotate."""
         stay = np.maximum(np.asarray(h, dtype=np.float64), habit)
         return np.zeros_like(stay) if self.clients_rotate else stay
 

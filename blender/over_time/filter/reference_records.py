@@ -95,9 +95,10 @@ class ReferenceRecords:
     def select(
         self, mean: FloatArray, covariance: FloatArray, users: FloatArray, seen: NDArray[np.bool_]
     ) -> ReferenceRecords:
-        """Choose the largest records; a new one starts under every mode from its common state.
+        """Select the largest records as reference records.
 
-        An epoch without observations leaves the choice as it is.
+        A newly selected one starts, under every mode, from its state in the filter of all records.
+        Without observations in this epoch, the selection does not change.
         """
         if not seen.any():
             return self
