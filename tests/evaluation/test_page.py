@@ -166,10 +166,10 @@ def test_people_it_takes_to_match_a_sample(summary: Summary, says: Says) -> None
         [m.mean for m in summary.curve("limit", "aol", "l1_plain", series).means]
         for series in ("paper", "sharp", "no privacy")
     )
-    for means, about in ((sharp, 15), (paper, 200)):
+    for means, about in ((sharp, 12), (paper, 210)):
         times = [(mean / least) ** 2 for mean, least in zip(means, limit, strict=True)]
         assert sum(times) / len(times) == pytest.approx(about, rel=0.1)
-    says("`sharp` needs about fifteen times as many people, `paper` about two hundred times")
+    says("`sharp` needs about twelve times as many people, `paper` about two hundred times")
 
 
 def test_the_agreement_test(at: At, says: Says) -> None:
