@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from blendstream.blender.sharp.stable_histogram import luck_below, stable_threshold
+from blendstream.blender.sharp.stable_histogram import below_threshold_heads, stable_threshold
 from blendstream.blender.values.errors import ParameterError
 from blendstream.blender.values.parameters import PrivacyParameters
 from blendstream.blender.values.record import Record
@@ -57,7 +57,7 @@ def test_a_record_of_one_person_passes_the_curator_with_probability_delta_at_mos
 ) -> None:
     """Of two neighbouring data sets only one may have it; computed from the noise's tail."""
     epsilon = 4.0
-    theta, luck = stable_threshold(epsilon, delta), luck_below(epsilon, delta) / 2**32
+    theta, luck = stable_threshold(epsilon, delta), below_threshold_heads(epsilon, delta) / 2**32
     passes = (1 - luck) * laplace_tail(theta - 1, 2 / epsilon) + luck * laplace_tail(
         theta - 2, 2 / epsilon
     )

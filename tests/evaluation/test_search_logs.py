@@ -170,6 +170,7 @@ def test_no_text_of_a_log_is_in_what_is_reported(tmp_path: Path) -> None:
         ("a.tsv.gz", b"not a gzip file", "cannot read the log"),
         ("a.tsv.gz", gzip.compress(b"user\tquery\turl\n1\ta\tx\n" * 999)[:-9], "not a whole gzip"),
     ],
+    ids=["other columns", "empty", "no click", "not gzip", "cut"],
 )
 def test_a_file_that_cannot_be_a_log_is_refused(
     tmp_path: Path, name: str, data: bytes, message: str
