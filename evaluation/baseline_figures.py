@@ -26,9 +26,9 @@ Panels = Callable[[Summary, Mapping[str, Setting]], Iterator[Panel]]
 
 
 def shares_beside_baselines(*, search_shaped: bool) -> Panels:
-    """Error and NDCG from nobody to everybody opting in.
+    """Return the panels of error and NDCG by opt-in share, from nobody to everybody.
 
-    On the populations shaped like the paper's, or on the others.
+    `search_shaped` selects the populations shaped like the paper's; otherwise the others.
     """
 
     def panels(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -82,7 +82,7 @@ def _everywhere(summary: Summary, population: str, metric: str, series: str) -> 
 
 
 def list_of_ten_beside_local(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """Figure 12 with the local methods simulated, by the paper's measure and by one of ranks."""
+    """Yield Figure 12 with simulated local methods, by the paper's NDCG and by NDCG of ranks."""
     for population in summary.populations(_TEN):
         for metric, label in (
             ("ndcg", "NDCG of a list of 10"),

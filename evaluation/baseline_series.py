@@ -1,4 +1,4 @@
-"""The names of the baselines' curves, which `evaluation.baselines` measures and figures show."""
+"""Names of the baselines' curves, shared by the experiments and the figures."""
 
 from typing import Final
 
@@ -12,9 +12,9 @@ __all__ = [
     "PEM",
 ]
 
-#: A trusted curator who uses the opt-in users' records, and asks no device.
+#: A trusted curator who uses the opt-in users' records alone, without devices.
 ALONE: Final = "curator, opt-in users alone"
-#: Devices that are told which records to answer about.
+#: Devices that answer about a list of records known from elsewhere.
 GIVEN: Final = "local, candidates given"
 #: Devices that also discover the records.
 PEM: Final = "local, discovered (PEM)"

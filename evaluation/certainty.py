@@ -20,7 +20,7 @@ __all__ = [
     "surely_under",
 ]
 
-#: Standard errors of a difference; if nothing differs, chance exceeds them one time in 44.
+#: Standard errors of a difference; with no true difference the probability to exceed them is 1/44.
 SURE = 2.0
 
 
@@ -56,7 +56,7 @@ def rises_between(line: Sequence[Mean]) -> list[int]:
 def falls_steadily(line: Sequence[Mean]) -> bool:
     """Return True if a line falls significantly in both halves, and rises so at no step.
 
-    A line of two points has no halves; it only has to fall.
+    A line of two points has no halves: it only has to fall.
 
     >>> steps = [Mean(4, 0.1, 9), Mean(3, 0.1, 9), Mean(3.1, 0.1, 9), Mean(1, 0.1, 9)]
     >>> falls_steadily(steps), falls_steadily([steps[0], steps[1], Mean(3.5, 0.1, 9), steps[3]])

@@ -1,9 +1,9 @@
 """The paper's claims about its figures, with a check of each on the `paper` profile.
 
-Claims are in our words, with the section they come from; where our result differs, `why` gives the
-reason. Populations here are drawn (`evaluation.populations`), not the paper's logs, so
-trends and thresholds are compared, not third digits. The paper does not say whether L1 runs over
-records or queries (docs/evaluation.md, the measures), so both readings judge a claim about L1.
+Claims are in our words, with the section they come from; where our result differs, `why` is the
+reason. Populations here are drawn (`evaluation.populations`), not the paper's logs, so checks
+compare trends and thresholds, not third digits. The paper does not specify whether L1 runs over
+records or queries (docs/evaluation.md, the measures), so a claim about L1 has both readings.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ __all__ = ["CLAIMS", "PaperClaim", "check_claims"]
 class PaperClaim:
     """One claim of the paper.
 
-    `why` explains a difference, if there is one. `given` says what of it holds by construction of
-    the populations (decision 0080) and so proves nothing.
+    `why` explains a difference, if there is one. `given` names the part that holds by construction
+    of the populations (decision 0080) and so proves nothing.
     """
 
     figure: str

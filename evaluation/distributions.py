@@ -51,8 +51,8 @@ class People(Protocol):
 class ZipfPeople:
     """P(query of rank i) = common · (i+offset)^−s/Σ + (1−common)/queries, P(j-th URL) ∝ j^−a.
 
-    Record number = query·urls + url. Tens of millions of records, so none is stored: only the
-    running sum over queries is.
+    Record number = query·urls + url. There are tens of millions of records, so only the cumulative
+    sum over queries is stored.
     """
 
     queries: int
@@ -100,7 +100,7 @@ class ZipfPeople:
         return first[np.argsort(-self.probability(first), kind="stable")[:count]]
 
     def top_queries(self, count: int) -> IntArray:
-        """Queries are numbered by rank."""
+        """Return the first URL of each of the first queries, which are numbered by rank."""
         return np.arange(min(count, self.queries), dtype=np.int64) * self.urls
 
     def records(self, numbers: IntArray) -> list[Record]:
@@ -120,7 +120,7 @@ class ZipfPeople:
 
 
 def _scrambled(numbers: IntArray) -> list[int]:
-    """Map each number below 2^32 to another one: multiplying by an odd number loses nothing."""
+    """Map each number below 2^32 to another one: multiplying by an odd number is one-to-one."""
     scrambled: list[int] = (numbers.astype(np.uint64) * 2_654_435_769 % 2**32).tolist()
     return scrambled
 

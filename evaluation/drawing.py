@@ -30,7 +30,7 @@ class Theme:
     colours: dict[str, str]
 
 
-#: paper and sharp keep their colour in every figure; the others tell further curves apart.
+#: paper and sharp keep their colour in every figure; the others distinguish further curves.
 THEMES = (
     Theme(
         "light", "#ffffff", "#1f2328", "#d0d7de",
@@ -211,17 +211,17 @@ def _plain(value: float) -> str:
 
 
 def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
-    """Write each line's name beside its last point, moved apart where they would touch.
+    """Write each line's name next to its last point, moved apart where names would touch.
 
-    A name that moved is tied to its line: others may have its colour.
+    A thin stroke ties a moved name to its line: others may have its colour.
     """
     ends = []
-    axes.get_ylim()  # settles the axes' limits, which the positions below depend on
+    axes.get_ylim()  # fixes the axes' limits, on which the positions below depend
     for line in panel.lines:
         if line.curve.x:
             end = (line.curve.x[-1], line.curve.means[-1].mean)
             ends.append((axes.transData.transform(end)[1], end, line))
-    # A long title runs on above the names: the topmost stays clear of it.
+    # A long title extends above the names: the topmost must not touch it.
     bottom, top = axes.bbox.y0, axes.bbox.y1 - 5 * axes.figure.dpi / 72
     heights = _spread([height for height, _, _ in ends], 13 * axes.figure.dpi / 72, bottom, top)
     points = 72 / axes.figure.dpi
@@ -237,7 +237,7 @@ def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
 
 
 def _label_mark(axes: Any, panel: Panel, theme: Theme) -> None:
-    """Write what a reference line means at that end, above or below, which curves leave free."""
+    """Write the meaning of a reference line at the end and on the side with most free space."""
     if panel.mark is None:
         return
     height, meaning = panel.mark

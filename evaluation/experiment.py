@@ -15,12 +15,12 @@ __all__ = ["Experiment"]
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """`measure(setting, point, rng)` is one repetition; `runs` of them make an error band.
+    """One experiment: `measure(setting, point, rng)` is one repetition, out of `runs` per point.
 
-    Millions of people take longer and vary less: `large_runs` are enough there. No sentence of
-    the paper is judged by a table, so `table_runs` may be fewer too; a log gets as many as those.
-    `populations` names the generated populations it is made on. `not_on_tables` and `not_on_logs`
-    state why it cannot run on a file; where they are empty, it can.
+    Millions of people take longer and vary less, so `large_runs` are enough there. No verdict on
+    the paper depends on a table or a log, so `table_runs` may be fewer too.
+    `populations` names the generated populations it runs on. `not_on_tables` and `not_on_logs`
+    are the reasons why it cannot run on a file; an empty one means that it can.
     """
 
     name: str

@@ -46,7 +46,7 @@ def draw_all(
     folder: Path,
     kinds: Sequence[str] = ("svg", "png"),
 ) -> Iterator[Path]:
-    """Draw every figure for which something was measured."""
+    """Draw every figure that has measurements, and yield the files."""
     for figure in FIGURES:
         panels = [p for p in figure.panels(summary, settings) if any(c.curve.x for c in p.lines)]
         if panels:
@@ -110,7 +110,7 @@ def _click_shapes(summary: Summary, settings: Mapping[str, Setting]) -> Iterator
 
 
 def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """Both readings: a true favourite that is not listed costs, or it does not."""
+    """Yield both readings of NDCG: a favourite that is not listed costs, or it does not."""
     for population in summary.populations("list_of_ten"):
         yield Panel(
             settings[population].title,
@@ -132,7 +132,7 @@ def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[
 
 
 def _along(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:
-    """L1 or NDCG against ε or the opt-in share, a panel for each population."""
+    """Return the panels of L1 or NDCG against ε or the opt-in share, one per population."""
 
     def panels(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
         for population in summary.populations(experiment):
@@ -153,7 +153,7 @@ def _along(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:
 
 
 def _by_size(summary: Summary, experiment: str, population: str, metric: str) -> Iterator[Line]:
-    """Colour tells the profile, dash the head-list size."""
+    """Yield a line per profile (its colour) and head-list size (its dash)."""
     names = summary.series(experiment, population, "reached")
     sizes = sorted({int(name.rsplit(" ", 1)[1]) for name in names})
     for name in names:
@@ -328,7 +328,7 @@ def _in_half_the_runs(curve: Curve) -> Curve:
 
 
 def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """T's weight by opt-in share, and at the usual share each group's own L1."""
+    """Yield T's weight by opt-in share, and each group's own L1 at the usual share."""
     roles = ("third", "paper", "fourth")
     for population in summary.populations("weights"):
         names = sorted(

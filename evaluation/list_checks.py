@@ -1,7 +1,7 @@
 """Check the paper's claims about Figures 12 to 16: several list lengths, by ε and by opt-in share.
 
-Points at which fewer than half of the runs got a list of the wanted length are left out, as in the
-paper's figures. `evaluation.paper_checks` has the verdicts.
+Points at which fewer than half of the runs reach the list's length are left out, as in the paper's
+figures. `evaluation.paper_checks` has the verdicts.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def declines(
 def declines_alike(summary: Summary) -> Shown | None:
     """Check that L1 of the longest lists falls in both data sets, at rates within a factor of two.
 
-    Lines begin where the list gets that long, in each data set elsewhere, so ends do not compare.
+    The check compares the fall per doubling of the opt-in users.
+    Lines begin where the list reaches its length, which differs per data set: ends do not compare.
     """
     longest: dict[str, tuple[float, bool]] = {}
     parts = []

@@ -51,7 +51,7 @@ class LogPeople(TablePeople):
 
     @property
     def users(self) -> int:
-        """All users of the log who clicked."""
+        """Return the number of users of the log who clicked."""
         return int(self.held.shape[1])
 
     def draw(self, people: int, rng: np.random.Generator) -> IntArray:
@@ -74,7 +74,7 @@ class LogPeople(TablePeople):
         return LogPeople([self._texts[i] for i in kept.tolist()], number.reshape(held.shape))
 
     def digest(self) -> str:
-        """Hash the draw, so that an evaluation is not resumed with another one."""
+        """Hash the draw, so that no evaluation resumes with another one."""
         digest = sha256(self.held.tobytes())
         for text in self._texts:
             digest.update(f"{text}\n".encode())

@@ -1,10 +1,10 @@
 """Store finished measurements, so that an interrupted evaluation can resume.
 
-One CSV per evaluation, appended to. A *unit* is what is computed in one step: an experiment on a
-population at one point, once. Its last line has the metric `seconds`; a unit without that line was
-interrupted: it is dropped when the file is read, and computed again.
+One CSV per evaluation, appended to. A *unit* is one repetition of an experiment on a population at
+one point, computed in one step. Its last line has the metric `seconds`. A unit without that line
+was interrupted: reading the file drops it, and the evaluation computes it again.
 
-Promises: a unit is counted once or not at all, whenever the power fails; values depend only on the
+Promises: a unit counts once or not at all, even after a power failure; values depend only on the
 seed and the unit, not on order, resumption or the number of processes.
 """
 
@@ -26,7 +26,7 @@ from blendstream.blender.values.errors import ParameterError
 
 __all__ = ["SECONDS", "Measurement", "Measurements", "Unit", "Value", "generator_for"]
 
-#: The metric of a unit's last line: how long it took.
+#: The metric of a unit's last line: its computing time.
 SECONDS = "seconds"
 
 _HEADING = ("experiment", "population", "point", "run", "series", "x", "metric", "value")
@@ -52,7 +52,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A value and the unit it came from."""
+    """A value and its unit."""
 
     unit: Unit
     value: Value
@@ -67,14 +67,14 @@ def generator_for(unit: Unit, seed: int) -> np.random.Generator:
 class Measurements:
     """The file of one evaluation.
 
-    `conditions` (seed, scale, version) must be the same when it is resumed, and so must what
-    `sources` says of a population: two tables of one name are two populations. Others may join.
+    A resumed evaluation must have the same `conditions` (seed, scale, version) and the same
+    `sources` of its populations: two tables of one name are two populations. It may add others.
     """
 
     def __init__(
         self, path: Path, conditions: str, sources: Mapping[str, str] | None = None
     ) -> None:
-        """Read what is stored, drop interrupted units, and be ready to append."""
+        """Read the finished units, drop interrupted ones, and prepare to append."""
         self._path = path
         self._finished: dict[Unit, list[Value]] = {}
         known = dict(sources or {})
@@ -114,8 +114,8 @@ class Measurements:
         ]
 
     def add(self, unit: Unit, values: Sequence[Value], seconds: float) -> None:
-        """Append a finished unit; on disk before this returns."""
-        # Rounded as the file will have it, so that a resumed evaluation is the same to the digit.
+        """Append a finished unit; it is on disk when this returns."""
+        # Rounded as in the file, so that a resumed evaluation has identical digits.
         rows = [
             value._replace(value=float(_text(value.value)))
             for value in (*values, Value("", 0.0, SECONDS, seconds))

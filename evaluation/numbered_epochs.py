@@ -41,7 +41,7 @@ class NumberedRecords:
     """
 
     def __init__(self, people: People, numbers: IntArray) -> None:
-        """`numbers` are distinct."""
+        """Take the records' numbers, which must be distinct."""
         self._people, self._numbers = people, numbers
         self._places: dict[Record, int] = {}
 

@@ -1,11 +1,10 @@
-"""Thirty epochs of simulated people, seen through the filter over epochs.
+"""Simulate thirty epochs of people, and the filter's estimates over these epochs.
 
-Opt-in users are counted record by record, without playing each of them: of those who hold a record
-a binomial number stays, and the places of the others are filled by people drawn anew. Devices are
-drawn from the exact law of their reports (`simulated_reports`). What is released,
-and what is estimated from it, is the service's own code with seeded noise. As there, one filter
-over S's counts alone says what is forgotten (and listed, under one budget), and another, over all
-that is published, is the estimate.
+The simulation counts opt-in users per record, without simulating each of them: of those who hold a
+record a binomial number stays, and newly drawn people replace the others. Devices' reports come
+from their exact distribution (`simulated_reports`). The service's own code, with seeded noise,
+releases and estimates. As in the service, one filter over S's counts alone decides which records
+are forgotten (and listed, under one budget), and another, over all publications, is the estimate.
 
 Promises: given the same generator, the same epochs. The truth is the clients' p of each epoch.
 Symbols: h = share of opt-in users who stay, with their records; n_O, n_C = people; θ = threshold.
@@ -49,8 +48,8 @@ from blendstream.evaluation.simulated_reports import draw_report_counts
 
 __all__ = ["EpochScores", "Plan", "simulate"]
 
-#: So many records for each opt-in user are followed; all rarer ones are one bucket, since S never
-#: sees enough of them to list one: a tenth of a person holds the rarest of these, and it takes six.
+#: The number of simulated records per opt-in user. All rarer records are one bucket: S never has
+#: enough holders to list one (a tenth of a person holds the rarest of these, and it takes six).
 _FOLLOWED = 1
 
 
@@ -60,9 +59,9 @@ class Plan:
 
     epochs: int = 30
     epsilon: float = 4.0
-    #: One budget for all epochs, clients taking turns; otherwise ε in each epoch, for everybody.
+    #: One budget for all epochs, with cohort rotation of clients; else ε per epoch, for everybody.
     one_budget: bool = False
-    #: ε in each epoch, and everybody takes part in one epoch of all: the same total, fewer people.
+    #: ε in each epoch, and everybody takes part in one epoch out of all: equal total, fewer people.
     rotated: bool = False
     selection_share: float = 0.9
     drift: float = 0.0
@@ -72,11 +71,11 @@ class Plan:
     #: Share of epochs in which a person of a fixed panel holds their own favourite.
     habit: float | None = None
     clients_staying: float = 0.0
-    #: Deviation of ln p between the groups. The filter is not told, but finds out.
+    #: Deviation of ln p between the groups. It is no input of the filter, which estimates it.
     groups_differ: float = 0.0
     modes: FilterModes | None = None
-    #: The epoch's own estimate, which takes half of the time, in one epoch of so many (and in the
-    #: first, the shock's and the one after); nothing else depends on it.
+    #: Compute the epoch's own estimate, which takes half of the time, in one epoch out of so many
+    #: (and in the first, the shock's and the one after); nothing else depends on it.
     own_every: int = 1
 
     def estimates_alone(self, epoch: int) -> bool:
@@ -90,7 +89,7 @@ class EpochScores:
     """Errors of one epoch's estimates; NaN for estimates that were not made.
 
     L1 over the listed records, and over the true top M (`top`): there a record that is not shown
-    counts as 0, and with `own` and `asked` also one that clients were not asked about.
+    counts as 0, and with `own` and `asked` also one outside the clients' list.
     """
 
     own_l1: float
@@ -102,7 +101,7 @@ class EpochScores:
     covered_shown: float
     covered_queries: float
     listed: int
-    #: Of the true top M, those that clients were asked about.
+    #: The proportion of the true top M on the clients' list.
     top_asked: float
     shown: int
     on_top: float
@@ -187,9 +186,9 @@ class _Run:
             plan.modes or default_modes(clients_rotate=plan.one_budget or plan.rotated)
         )
         self.start, self.publications, self.tau = self.filter, list[Publication](), -1.0
-        #: Over S's counts alone: clients' reports may come later than the next list is due.
+        #: Over S's counts alone: the next list may be due before the clients' reports arrive.
         self.selection = RecordFilter.start(plan.modes)
-        #: What is known, by its place in the population.
+        #: The known records, by their places in the population.
         self.known = np.zeros(0, dtype=np.int64)
         self.place: dict[Record, int] = {}
         #: Of S's noise and T's: Gaussian under one budget, else Laplace.
@@ -267,7 +266,7 @@ class _Run:
         return _Release(kept, texts, noisy, selection.threshold, known[kept])
 
     def _remembered(self, epoch: int, release: _Release) -> tuple[_Release, tuple[Record, ...]]:
-        """In the order in which records get cells, and which are new again in the next epoch."""
+        """Return the release in the order of its cells, and the records that are now forgotten."""
         value: FloatArray = release.counts.astype(np.float64)
         if not release.texts:
             return release, ()
@@ -317,9 +316,9 @@ class _Run:
         self, head: HeadList, release: _Release, t_counts: NoisyCounts, client: GroupEstimates
     ) -> GroupEstimates:
         """Estimate from this epoch alone, as `sharp` does."""
-        law = laplace_distribution if self.rule is None else gaussian_distribution
+        noise = laplace_distribution if self.rule is None else gaussian_distribution
         selected = SelectionCounts(
-            release.counts, self.n_s, law(self.scale), release.threshold, release.known
+            release.counts, self.n_s, noise(self.scale), release.threshold, release.known
         )
         listed = len(head.cells.records)
         t_alone = estimate_noisy_counts(t_counts, head.cells, intervals_from=listed)
@@ -342,7 +341,7 @@ class _Run:
         return randomizer.estimate(draw_report_counts(randomizer, holders, self.rng), self.n_c)
 
     def _estimation(self, head: HeadList, cells: IntArray, p: FloatArray) -> NoisyCounts:
-        """T's noisy counts of the listed records and of all others; nothing where there is no T."""
+        """Draw T's noisy counts of the listed records and of all others; zeros without a T."""
         noisy = np.zeros(len(head.cells), dtype=np.int64)
         if self.n_t:
             listed = self.t.next(p, self.rng)[cells]
@@ -394,7 +393,7 @@ class _Run:
         )
 
     def _alone(self, cells: IntArray, top: IntArray, own: FloatArray | None) -> tuple[float, float]:
-        """L1 of the epoch's own estimate over the listed records and over the true top."""
+        """Return L1 of the epoch's own estimate over the listed records and over the true top."""
         if own is None:
             return float("nan"), float("nan")
         estimate = np.zeros(len(self.p))

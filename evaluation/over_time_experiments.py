@@ -4,8 +4,8 @@ One repetition is one history of thirty epochs (`evaluation.over_time`). x is th
 x = 0 is the mean over the last epochs, when the filter has settled. A total is the ε of a person
 who takes part in all thirty epochs.
 
-L1 over the true top M, in which a record that is not published counts as 0, is the one measure
-that means the same for every way of spending: their lists are of different length.
+The ways of spending give lists of different lengths, so only one measure compares all of them: L1
+over the true top M, in which a record that is not published counts as 0.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = [
 
 EPOCHS, SHOCK = 30, 20
 
-#: From this epoch on a way of spending has learned what it can: x = 0 is the mean from there.
+#: The epoch from which a way of spending has converged: x = 0 is the mean from there.
 _FROM = {"each epoch": 16, "one budget": 19, "rotated": 19, "each epoch, all in S": 30}
 
-#: How each way of spending is simulated. ε is set by the total.
+#: The plan of each way of spending. The total determines its ε.
 _WAYS = {
     "each epoch": Plan(own_every=6),
     "each epoch, all in S": Plan(selection_share=1.0, own_every=60),
@@ -46,7 +46,7 @@ _WAYS = {
     "one budget": Plan(one_budget=True, own_every=60),
 }
 
-#: Totals of the axis: what is spent each epoch is a thirtieth, what is spent once is all of it.
+#: Totals of the axis: ε per epoch is a thirtieth of it; a person who reports once spends all of it.
 TOTALS = (2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0)
 
 PAPER = "paper, each epoch"
@@ -94,7 +94,7 @@ _CASES = (
     *(_Case(20 + i, "each epoch", total, where=_FEW) for i, total in enumerate((16, 60))),
     *(_Case(30 + i, "rotated", total, where=_FEW) for i, total in enumerate((2, 8, 16))),
     *(_Case(40 + i, "one budget", total, where=_FEW) for i, total in enumerate((2, 8, 16))),
-    # Theorem 1 of the paper, its head list's, asks for more than ε = ln 2 in each epoch.
+    # Theorem 1 of the paper, on its head list, needs more than ε = ln 2 in each epoch.
     *(_Case(51 + i, PAPER, total, where=_FEW) for i, total in enumerate((30, 60))),
     _Case(60, "one budget", 4),
 )
@@ -113,9 +113,10 @@ def _points(setting: Setting) -> Iterable[float]:
 
 def _measure(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     case = _BY_NUMBER[point]
-    of = partial(Value, series_of(case.way, case.total, case.world))
+    value_at = partial(Value, series_of(case.way, case.total, case.world))
     if case.way == PAPER:
-        yield from (of(x, m, v) for x, m, v in _paper(setting, case.total / EPOCHS, rng))
+        scores_of_paper = _paper(setting, case.total / EPOCHS, rng)
+        yield from (value_at(x, m, v) for x, m, v in scores_of_paper)
         return
     once = case.way in ("rotated", "one budget")
     plan = replace(
@@ -128,11 +129,11 @@ def _measure(setting: Setting, point: float, rng: np.random.Generator) -> Iterat
     for metric in _OVER_EPOCHS:
         for epoch, scores in enumerate(history, start=1):
             if np.isfinite(value := getattr(scores, metric)):
-                yield of(epoch, metric, value)
-    yield from (of(0, m, v) for m, v in _late(history[_FROM[case.way] - 1 :]))
+                yield value_at(epoch, metric, value)
+    yield from (value_at(0, m, v) for m, v in _late(history[_FROM[case.way] - 1 :]))
     if case.world == "shocked":
         hit = history[SHOCK - 1]
-        yield from (of(-1, m, getattr(hit, m)) for m in ("own_l1", "filter_l1", "covered"))
+        yield from (value_at(-1, m, getattr(hit, m)) for m in ("own_l1", "filter_l1", "covered"))
 
 
 def _late(history: list[EpochScores]) -> Iterator[tuple[str, float]]:
@@ -164,7 +165,7 @@ def _paper(
     if len(found):
         on_top = float(np.isin(found, setting.people.top(len(found))).mean())
         yield 0, "on_top", on_top
-        for x in (1, EPOCHS):  # a straight line: the same in every epoch
+        for x in (1, EPOCHS):  # a level line: equal in every epoch
             yield x, "shown", float(len(found))
             yield x, "on_top", on_top
 

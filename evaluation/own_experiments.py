@@ -44,13 +44,13 @@ PLACES = (10, 25, 50, 100, 250, 500)
 
 RECORDS_EACH = (1, 2, 3, 5, 10, 20, 30)
 
-#: How often a further record of a person comes back to a query of theirs.
+#: The probability that a further record of a person repeats a query of an earlier one.
 SAME_QUERY = (0.0, 0.5, 0.9)
 
 #: Opt-in shares at which the groups' weights are measured.
 SHARES = (0.01, 0.05, 0.1)
 
-#: Where a list of ten is just reached, where its NDCG dips, and where it is back.
+#: Shares at which a list of ten is just reached, at which its NDCG dips, and at which it recovers.
 CHOOSING_SHARES = (0.01, 0.02, 0.03, 0.05, 0.1)
 
 #: How clicks gather on a query's first URL: 34, 65, 84 and 96 % of them.
@@ -63,7 +63,7 @@ def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iter
     """Yield the number of records that each selector finds, and of those in the true top."""
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
         yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
-    if setting.is_log:  # each user is there once, with one record
+    if setting.is_log:  # each user has one record, in one epoch
         return
     *_, known = _epochs(setting, point, rng)
     yield from _size("and known keys, epoch 12", point, setting, known)
@@ -83,7 +83,7 @@ def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> It
 
 
 def _epochs(setting: Setting, epsilon: float, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Twelve epochs of different people from one population, the last list known in the next."""
+    """Yield the lists of twelve epochs of different people; each knows the list before it."""
     known = np.zeros(0, dtype=np.int64)
     for _ in range(EPOCHS):
         known = listed_in_one_epoch(setting, "sharp", epsilon, rng, known=known)
@@ -102,7 +102,7 @@ def listed_in_one_epoch(
 ) -> IntArray:
     """Return the whole selected list of one epoch, as the records' numbers in the population.
 
-    Lists of millions of records are only counted and selected here, so none gets its text.
+    Lists may have millions of records: this only counts and selects them, and makes no texts.
     """
     parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
     share = SELECTION_SHARES[profile] if selection_share is None else selection_share
@@ -187,7 +187,7 @@ def _agreement(setting: Setting, point: float, rng: np.random.Generator) -> Iter
 
 
 def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """L1 against the number of people, beside what sampling alone would leave."""
+    """Measure L1 for `point` people, and the L1 of sampling alone."""
     setting = replace(setting, users=round(point))
     optin = draw_optin(setting, rng)
     for profile in setting.profiles:
@@ -200,7 +200,7 @@ def _limit(setting: Setting, point: float, rng: np.random.Generator) -> Iterator
 
 
 def _records_each(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """List and L1 against m_O, when a person's records resemble each other."""
+    """Measure the list's length and L1 at one m_O, when a person's records are dependent."""
     records_each = int(point)
     parameters = parameters_of(setting, records_per_optin_user=records_each)
     lines = [(f"{same:.0%} return to a query", "sharp", same) for same in SAME_QUERY]
@@ -251,7 +251,7 @@ def _chosen_ten(setting: Setting, point: float, rng: np.random.Generator) -> Ite
 
 
 def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Clients' NDCG against f_C where clicks gather on a query's first URL less, or more."""
+    """Measure clients' NDCG at one f_C, for several concentrations of clicks on the first URL."""
     for exponent in CLICK_EXPONENTS:
         if not isinstance(setting.people, ZipfPeople):
             continue
@@ -265,7 +265,7 @@ def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> I
             yield Value(series, point, "ndcg", measured["ndcg"])
 
 
-#: Why the others have neither tables nor logs.
+#: The reason why some experiments run on no table or log.
 _ONE = "its question does not depend on the data, so it is measured on one generated population"
 
 OWN_EXPERIMENTS = (

@@ -1,8 +1,8 @@
 """Check sentences of the paper against the measurements, one function per sentence.
 
-A sentence may say several things; each is judged, and "partly" means that some of them hold. What
-must differ has to differ by more than two standard errors (`evaluation.certainty`); a line
-that declines has to do so from point to point, not from end to end.
+A sentence may contain several statements; a check tests each, and "partly" means that some of them
+hold. Differences must exceed two standard errors (`evaluation.certainty`); a declining line must do
+so from point to point, not only from end to end.
 
 A check returns `None` where nothing was measured. This module has Figures 9 and 11, and the text of
 verdicts; `evaluation.list_checks` has the other figures.
@@ -41,7 +41,7 @@ __all__ = [
     "query_beats_urls",
 ]
 
-#: "Several" or "many" of nine neighbours out of order: chance alone would give four and a half.
+#: "Several" or "many" of nine neighbours out of order: a random order would have four and a half.
 SEVERAL = 3
 
 
@@ -150,8 +150,8 @@ def blend_is_closest(summary: Summary) -> Shown | None:
 def _square_error(summary: Summary, name: str, ranks: Sequence[int] = range(1, 11)) -> Mean | None:
     """Return the mean of bias² + s² over the queries, where s² is the variance of single runs.
 
-    Its own variance per query is 2s⁴/(n−1) from s² and 4·bias²·s²/n from bias². Columns of one run
-    share their people, so taking them for independent asks for more than it must.
+    Its variance per query is 2s⁴/(n−1) from s² and 4·bias²·s²/n from bias². Columns of one run
+    share their people, so treating them as independent makes the test conservative.
     """
     squares, variance = [], 0.0
     for rank in ranks:
@@ -241,7 +241,7 @@ def optin_ndcg_constant(summary: Summary) -> Shown | None:
 def _alike(means: list[Mean]) -> bool:
     """Return True if the means are consistent with one common value.
 
-    The largest of eight equal means passes the smallest by five standard errors one time in a
+    The largest of eight equal means exceeds the smallest by five standard errors one time in a
     hundred (the studentized range).
     """
     variance = sum(mean.error**2 for mean in means) / len(means)

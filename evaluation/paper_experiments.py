@@ -1,7 +1,7 @@
-"""The paper's experiments (Section 4), all chosen profiles on the same people.
+"""The paper's experiments (Section 4), with all chosen profiles on the same people.
 
-Each draws the opt-in users once and hands them to every profile and head-list size, so that curves
-differ by mechanism and not by luck.
+Each draws the opt-in users once for every profile and head-list size, so that curves differ by
+mechanism and not by sampling error.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FEWER_EPSILONS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 FEWER_SHARES = (0.01, 0.015, 0.025, 0.04, 0.06, 0.1)
 BUDGET_SPLITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
-#: Figure 9's columns, and the curve under which each is stored. The paper calls its third column
-#: p̂_q: the query with any URL. The sum over listed URLs is ours, and all that `sharp` has.
+#: Figure 9's columns: the series that stores each, and its heading. The paper calls its third
+#: column p̂_q: the query with any URL. The sum over listed URLs is ours, and all that `sharp` has.
 TOP_TEN_COLUMNS = {
     "truth": "p, everyone",
     "blended": "blended, query itself",
@@ -47,7 +47,7 @@ TOP_TEN_COLUMNS = {
 
 
 def _top_ten(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Figure 9: the ten most frequent queries, and what each ingredient makes of them."""
+    """Score Figure 9: the ten most frequent queries and each ingredient's estimate of them."""
     optin = draw_optin(setting, rng)
     for profile in setting.profiles:
         epoch = run_epoch(profile, setting, optin, parameters_of(setting), rng)
@@ -105,7 +105,7 @@ def deviation(column: FloatArray, truth: FloatArray) -> float:
 
 
 def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Figure 11: how much of a device's budget goes to the query."""
+    """Score Figure 11 at one share of the device's budget for the query (f_C)."""
     optin = draw_optin(setting, rng)
     parameters = parameters_of(setting, query_budget_share=point)
     for profile in setting.profiles:
@@ -121,7 +121,7 @@ def _budget_split(setting: Setting, point: float, rng: np.random.Generator) -> I
 
 
 def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Figure 12: a head list of ten, against ε."""
+    """Score Figure 12: a head list of ten at one ε."""
     optin = draw_optin(setting, rng)
     yield from _compare(
         setting, optin, point, [10], rng, epsilon=point,
@@ -179,12 +179,13 @@ def sampling_l1(setting: Setting, epoch: SimulatedEpoch, rng: np.random.Generato
 
 
 def values_of(series: str, x: float, measured: dict[str, float]) -> Iterator[Value]:
+    """Yield a `Value` for each measured metric."""
     for metric, value in measured.items():
         yield Value(series, x, metric, value)
 
 
 def one_point(_setting: Setting) -> tuple[float, ...]:
-    """For experiments without an axis of their own."""
+    """Return the axis of an experiment that has no parameter to vary."""
     return (0.0,)
 
 
@@ -228,7 +229,7 @@ PAPER_EXPERIMENTS = (
         "Figures 15 and 16: L1 and NDCG against ε",
         lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
         _epsilon,
-        # At small ε a run varies by a third: with fewer, neighbours come out in any order.
+        # At small ε a run varies by a third: with fewer, neighbours' order is random.
         runs=30,
         large_runs=6,
         table_runs=10,

@@ -3,8 +3,8 @@
 Its remark on f_C is Figure 11 (`budget_split` of `evaluation.paper_experiments`); m_O > 1, which
 the paper's theorems exclude, is `records_each` of `evaluation.own_experiments`, for `sharp` alone.
 
-Every point draws the opt-in users once for both profiles. Clients hold as many records as the
-series says; which of them each answer is about is drawn by the device.
+Every point draws the opt-in users once for both profiles. The series names the number of records
+that each client holds; the device draws the one that each answer is about.
 Symbols: m_C = answers of a client, f_O = share of the opt-in users who build the head list,
 M = records that are estimated.
 """
@@ -34,13 +34,13 @@ HELD = (1, 10)
 
 SELECTION_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99, 1.0)
 
-#: Up to what is found in each population; a longer list is not reached and not drawn.
+#: Up to the length that each population reaches; longer lists are not drawn.
 LIST_LENGTHS = (5.0, 10.0, 20.0, 35.0, 50.0, 65.0)
 LONG_LISTS = (10.0, 25.0, 50.0, 100.0, 200.0, 350.0, 500.0, 600.0)
 
 
 def _answers(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """m_C: the same budget for one answer or for several, about one record or ten."""
+    """Score m_C: one budget for one answer or for several, about one record or ten."""
     optin, clients = divide_users(setting, setting.optin_share, rng)
     parameters = replace(_parameters(setting), records_per_client=int(point))
     for profile in setting.profiles:
@@ -73,7 +73,7 @@ def _list_length(setting: Setting, point: float, rng: np.random.Generator) -> It
 
 
 def _parameters(setting: Setting, list_size: int | None = None) -> PrivacyParameters:
-    """Opt-in users send one record each, whatever m_O is elsewhere."""
+    """Return the setting's parameters with m_O = 1: opt-in users send one record each."""
     return parameters_of(setting, list_size=list_size, records_per_optin_user=1)
 
 
@@ -104,7 +104,7 @@ def _relative_error(epoch: SimulatedEpoch, truth: FloatArray) -> float:
 
 
 def _lengths(setting: Setting) -> Sequence[float]:
-    if setting.is_log:  # how many records it has in common is not known before
+    if setting.is_log:  # the number of its shared records is unknown
         return [float(size) for size in setting.list_sizes]
     return LONG_LISTS if setting.is_large or setting.is_table else LIST_LENGTHS
 

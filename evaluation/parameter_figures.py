@@ -17,7 +17,7 @@ _NDCG = "NDCG (1 is perfect)"
 
 
 def by_answers(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """m_C: L1 and NDCG of the blend and of the clients alone, who hold ten records each."""
+    """Yield L1 and NDCG by m_C, of the blend and of the clients alone (ten records each)."""
     name, held = "answers_per_client", HELD[-1]
     for population in summary.populations(name):
         for metric, label in (("l1", _L1), ("ndcg", _NDCG)):

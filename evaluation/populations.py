@@ -3,18 +3,18 @@
 The paper's search logs are not public, so two generators replace them. A share of the
 people (`common`) holds a query drawn ∝ rank^−1.05, the exponent of a public table of the same kind
 (votes by subreddit and site), and clicks one of ten URLs ∝ rank^−2; the others hold queries that
-hardly anyone shares. The number of different queries is the paper's (abstract). `common` is what
-reproduces the paper's *head-list sizes*, the one thing that its text says about the shape:
+hardly anyone shares. The number of different queries is the paper's (abstract). `common` is fitted
+to the paper's *head-list sizes*, its only statements about the shape:
 
-- first data set: 50 records are found from 4.5 % opt-in on at ε = 4, and from ε = 3 on at 5 %
-  (Section 4.2.3), so the fiftieth record is held by about 3 people in 10 000;
-- second: 500 and more at 2.5 % and ε = 4, while at ε = 1 the two largest lists are missed.
+- first data set: lists reach 50 records from 4.5 % opt-in on at ε = 4, and from ε = 3 on at 5 %
+  (Section 4.2.3), so about 3 people in 10 000 hold the fiftieth record;
+- second: 500 and more at 2.5 % and ε = 4, while at ε = 1 the two largest lists are not reached.
 
-What runs over many epochs is studied on a third generator (`STEADY`), in which many more records
-are held by enough people to be found: settings A and B, which differ in size.
+Experiments over many epochs use a third generator (`STEADY`), in which many more records have
+enough holders to be listed: settings A and B, which differ in size.
 
-Promises: everyone draws independently from `probability`, the truth that estimates are compared
-with; a table's row counts as that many people with one record each. A search log's users are drawn
+Promises: everyone draws independently from `probability`, the truth of every comparison; a row of
+a table stands for `count` people with one record each. A search log's users are drawn
 without replacement instead (`evaluation.log_people`).
 
 Decision: docs/decisions/0080-populations-of-the-evaluation.md
@@ -55,11 +55,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A population with the sizes and privacy parameters under which it is studied.
+    """A population with the sizes and privacy parameters of its experiments.
 
     `list_sizes` are the head-list sizes (M) of the figures; `list_size` is the usual one. An axis
-    of a figure replaces the parameter that it shows. `source` tells two populations of one name
-    apart.
+    of a figure replaces the parameter that it shows. `source` distinguishes two populations of one
+    name.
     Symbols: ε = epsilon, δ = delta, f_O = selection_share (None: the profile's own),
     f_C = query_budget_share, m_O = records_per_optin_user, m_C = records_per_client.
     """
@@ -83,6 +83,7 @@ class Setting:
 
     @property
     def title(self) -> str:
+        """Return the label with the number of people, as figures and tables show it."""
         return f"{self.label}, {_short(self.users)} people"
 
     @property
@@ -137,8 +138,8 @@ YANDEX = Setting(
     list_sizes=(10, 100, 250, 500),
 )
 
-#: Fitted to figures of the paper's algorithm that were stated before ours was written
-#: (`bench/_sharp_settings.py` has them); never to anything of ours.
+#: Fitted to figures of the paper's algorithm that were fixed before ours existed
+#: (`bench/_sharp_settings.py` has them), never to results of ours.
 STEADY = ZipfPeople(
     queries=600_000, query_exponent=1.0, offset=5.7, urls=10, url_exponent=3.0, common=1.0
 )
@@ -200,7 +201,7 @@ def _name_of(path: Path) -> str:
 
 
 def _digest(records: Sequence[Record], counts: IntArray) -> str:
-    """Hash of what was read, so that compressing a table again does not make it another one."""
+    """Hash the parsed rows, so that a table compressed again keeps its digest."""
     digest = sha256()
     for record, count in zip(records, counts.tolist(), strict=True):
         digest.update(f"{record.query}\t{record.url}\t{count}\n".encode())

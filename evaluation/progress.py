@@ -19,7 +19,7 @@ class ProgressBar:
         self._shown = time.monotonic()
 
     def show(self, done: int, text: str) -> None:
-        """Print the bar, at most five times per second on a terminal and twice per minute else."""
+        """Print the bar, at most 5 times per second on a terminal, twice per minute elsewhere."""
         terminal = self._out.isatty()
         now = time.monotonic()
         if now - self._shown < (0.2 if terminal else 30):

@@ -18,7 +18,7 @@ from blendstream.evaluation.summary import Mean, Summary
 __all__ = ["NO_EVIDENCE", "TOP_TEN", "write_report", "write_top_ten"]
 
 
-#: Stands first in the report of a smoke run.
+#: The first paragraph in the report of a smoke run.
 NO_EVIDENCE = (
     "**No evidence.** A smoke run: one repetition with a fifth of the people, made to see that "
     "everything works. Its numbers say nothing about any claim, so nothing is judged by them."
@@ -33,10 +33,10 @@ def write_report(
     evidence: bool = True,
     logs: Mapping[str, LogTally] | None = None,
 ) -> Path:
-    """Write everything that is a table rather than a curve, but for Figure 9's.
+    """Write report.md: every table except Figure 9's.
 
-    Without `evidence` it states that first, and gives no verdict on the paper's sentences. `logs`
-    has the counts of rows of each search log.
+    Without `evidence` the report opens with `NO_EVIDENCE` and has no verdicts on the paper's
+    sentences. `logs` has the counts of rows of each search log.
     """
     claims = list(_claims(summary, evidence=evidence))
     parts = [
@@ -48,7 +48,7 @@ def write_report(
         "## Both profiles at ε = 4",
         "\n".join(_headline(summary, settings)),
     ]
-    if len(claims) > 2:  # they are judged on the generated populations
+    if len(claims) > 2:  # checks need the generated populations
         parts += ["## What the paper says, and what the `paper` profile shows", "\n".join(claims)]
     if (folder / TOP_TEN).exists():
         parts.append(f"Figure 9's table, the ingredients of ten estimates: [{TOP_TEN}]({TOP_TEN}).")
@@ -58,13 +58,13 @@ def write_report(
 
 
 def _read_logs(logs: Mapping[str, LogTally]) -> Iterator[str]:
-    """One record per user is drawn from these rows."""
+    """Yield the section on the logs: the row counts of each."""
     if logs:
         yield "## The logs"
         yield "\n".join(f"- {name}: {tally.describe()}" for name, tally in logs.items())
 
 
-#: A file of its own: it shows one run, which the CSV files do not keep.
+#: A separate file: it shows one run, which the CSV files do not contain.
 TOP_TEN = "top_ten.md"
 
 
@@ -74,7 +74,7 @@ def write_top_ten(
     settings: Mapping[str, Setting],
     folder: Path,
 ) -> Iterator[Path]:
-    """Write Figure 9 for each profile and population for which it was measured."""
+    """Write Figure 9 for each profile and each measured population."""
     measured = summary.populations("top_ten")
     if measured:
         parts = [_NINE]

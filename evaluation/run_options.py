@@ -36,7 +36,7 @@ _GENERATED = {s.name: s for s in (AOL, YANDEX, SETTING_A, SETTING_B)}
 
 
 def add_populations(parser: argparse.ArgumentParser) -> None:
-    """Add who is studied: generated populations, tables and logs."""
+    """Add the options for generated populations, tables and logs."""
     parser.add_argument(
         "--populations", metavar="NAMES",
         help="generated populations, by comma: aol, yandex, setting-a, setting-b, or none "
@@ -106,7 +106,7 @@ _PARAMETERS: dict[str, tuple[Callable[[str], Any], str, str, tuple[str, ...]]] =
 
 
 def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
-    """Yield option, field and value of each parameter that was given."""
+    """Yield option, field and value of each parameter on the command line."""
     for option, (_, _, _, (field,)) in _PARAMETERS.items():
         value = getattr(arguments, option[2:].replace("-", "_"))
         if value is not None:
@@ -114,7 +114,7 @@ def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
 
 
 def changed_parameters(arguments: argparse.Namespace) -> str:
-    """Write the given parameters in one line; measurements with others cannot be mixed."""
+    """Return the given parameters in one line; a resumed evaluation must have the same ones."""
     return "".join(
         f", {option[2:]} {','.join(map(str, value)) if isinstance(value, tuple) else f'{value:g}'}"
         for option, _, value in _given(arguments)
@@ -126,7 +126,7 @@ def populations_of(
 ) -> tuple[list[Setting], dict[str, LogTally]]:
     """Read every population, with the given parameters; `few` leaves out two generated ones.
 
-    Logs, which take longest, are read last: what is wrong elsewhere is refused before.
+    Logs take longest, so they come last: errors elsewhere appear before.
     """
     names = (arguments.populations or ("none" if arguments.log else ",".join(_GENERATED))).split(
         ","
@@ -157,7 +157,7 @@ def populations_of(
     if not settings and not arguments.log:
         raise ParameterError("nothing to evaluate: name a population, a --table or a --log")
     tallies = {}
-    _with_parameters(AOL, arguments)  # what is wrong with them must not wait for a log
+    _with_parameters(AOL, arguments)  # errors in parameters must not wait for a log
     for path, names_of_columns in zip(arguments.log, columns, strict=True):
         setting, tally = log_setting(
             path,
@@ -225,7 +225,7 @@ def unmeasured(experiments: Iterable[Experiment], settings: Sequence[Setting]) -
 
 
 def check_measured(experiments: Iterable[Experiment], settings: Sequence[Setting]) -> None:
-    """Refuse an experiment that no population here can have: its table would be empty."""
+    """Raise `ParameterError` for an experiment that cannot run on any of these populations."""
     for experiment in experiments:
         if not any(experiment.suits(setting) for setting in settings):
             reasons = dict.fromkeys(experiment.reason_against(setting) for setting in settings)

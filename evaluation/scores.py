@@ -1,17 +1,17 @@
 """Measure the error of an epoch's estimates, by the paper's measures and by ours.
 
-    l1          the paper's: project onto the simplex, discard ⋆, rescale what is left (Section 4)
-    l1_queries  the same over queries: for `paper` p̂_q with any URL, for `sharp` the listed URLs
+    l1          the paper's: project onto the simplex, discard ⋆, rescale the rest (Section 4)
+    l1_queries  that L1 over queries: for `paper` p̂_q with any URL, for `sharp` the listed URLs
     ndcg        the paper's: queries and, within each, URLs in the right order; 1 is perfect
     l1_plain    Σ|p̂ − p| over the listed records of the unprojected estimate, nothing rescaled
 
 The paper does not say whether its L1 runs over records or over queries ("trend computation"), so
-both are measured. Rescaled measures make lists of different mass comparable and ask for shares
-within the list; the plain one is what an analyst who reads p̂ gets wrong.
+both are measured. Rescaled measures compare proportions within the list, so that lists of different
+mass are comparable; the plain one is the error for an analyst who reads p̂.
 
-NDCG is computed over the listed records *and* the true top of the same length, so that a popular
-record which is missing from the list costs; the paper does not say that it does this.
-`ndcg_listed` is the other reading.
+NDCG runs over the listed records *and* the true top of that length, so that it falls if a popular
+record is missing from the list. The paper does not specify this; `ndcg_listed` is the other
+reading.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["missing", "ndcg_listed", "scores"]
 def scores(
     epoch: SimulatedEpoch, people: People, group: GroupEstimates | None = None
 ) -> dict[str, float]:
-    """All measures for one group; by default the blend.
+    """Return all measures for one group, by default the blend.
 
-    Empty where there is nothing to score: no record listed, or no positive estimate among them.
+    The result is empty if no record is listed, or no estimate among them is positive.
     """
     group = group or epoch.estimates.blended
     cells = group.cells.probability

@@ -1,13 +1,13 @@
 """Read a search log (user, query, clicked URL, time) and draw one record per user from the clicks.
 
 Formats: the AOL release's (tab-separated `AnonID, Query, QueryTime, ItemRank, ClickURL` with that
-header) and any TSV or CSV with a header that names its columns; each gzipped or not. Files that
-were joined may repeat the header.
+header) and any TSV or CSV with a header that names its columns; each gzipped or not. Concatenated
+files may repeat the header.
 
 Promises: a user's m_O records are a uniform draw from the user's clicks without replacement, and
 the first of them, which counts as the user's one record, is a uniform draw too. The same file and
-seed give the same draw. Rows without a click and malformed rows are counted, with the line numbers
-of the first, and are not errors. No message contains a cell's text.
+seed give the same draw. Rows without a click and malformed rows are counted and are not errors; the
+first malformed ones have line numbers. No message contains a cell's text.
 Memory: grows with users, not with rows (reservoir sampling, Vitter's Algorithm R).
 Symbols: m_O = records_per_user.
 """
@@ -49,12 +49,12 @@ __all__ = [
     "record_of",
 ]
 
-#: A user's id is a key in memory; a longer one is more likely a broken line.
+#: A user's id is a key in memory; a longer one is probably a broken line.
 MAX_USER_CHARACTERS = 256
-#: More of a line is not read: a file without line ends must not fill the memory. Above the CSV
-#: reader's own limit for a field (131 072), which then ends a quote that is never closed.
+#: The rest of a longer line is discarded: a file without line ends must not fill the memory. It is
+#: above the CSV reader's limit for a field (131 072), which ends a quote that is never closed.
 MAX_LINE_CHARACTERS = 262_144
-#: How many malformed rows are reported with their line numbers.
+#: The number of malformed rows that a report lists with line numbers.
 REPORTED_LINES = 5
 
 
@@ -84,17 +84,17 @@ class LogTally:
 
     @property
     def rows(self) -> int:
-        """All rows but headers and blank lines."""
+        """Return the number of rows, without headers and blank lines."""
         return self.clicks + self.without_click + self.malformed
 
     def add_malformed(self, line: int, reason: str) -> None:
-        """Count a malformed row; the first few are kept with their line numbers."""
+        """Count a malformed row, and store the first few with their line numbers."""
         self.malformed += 1
         if len(self.first_malformed) < REPORTED_LINES:
             self.first_malformed.append((line, reason))
 
     def describe(self) -> str:
-        """Sum up in one line.
+        """Return a summary in one line.
 
         >>> LogTally(clicks=5, without_click=2, malformed=1, users=3,
         ...          first_malformed=[(4, "its query must not be empty")]).describe()
@@ -115,7 +115,7 @@ class Click(NamedTuple):
 
     user: str
     text: str
-    #: Seconds since 1970; 0 where times are not read.
+    #: Seconds since 1970; 0 if the caller did not request times.
     time_s: float
 
 
@@ -155,7 +155,7 @@ def draw_records_of_users(
             for slot in others:
                 slot.append(None)
             continue
-        # The n-th click takes a slot with probability m_O/n, in place of a random earlier one.
+        # The n-th click replaces a random earlier one with probability m_O/n.
         seen[place] = n = seen[place] + 1
         slot_number = n - 1 if n <= records_per_user else int(next(uniform) * n)
         if slot_number < records_per_user:
@@ -164,7 +164,7 @@ def draw_records_of_users(
     if not seen:
         raise ParameterError(f"{path} must have rows with a click; found {tally.describe()}")
     if others:
-        # In a reservoir the first slot favours the first click, so one slot is drawn to be first.
+        # In a reservoir the first slot favours the first click, so a random slot becomes the first.
         for place, n in enumerate(seen):
             drawn = int(next(uniform) * min(n, records_per_user))
             first[place], texts[drawn][place] = texts[drawn][place], first[place]
@@ -187,7 +187,7 @@ def read_clicks(
         rows = _csv_rows(file) if _suffix(path) == ".csv" else _tab_rows(file)
         try:
             yield from _clicks(path, rows, columns, tally, with_times, position)
-        except (OSError, EOFError, zlib.error) as error:  # a broken archive shows while it is read
+        except (OSError, EOFError, zlib.error) as error:  # reading detects a broken archive
             reason = getattr(error, "strerror", None) or "it is not a whole gzip file"
             raise ParameterError(f"cannot read the log {path}: {reason}") from error
 
@@ -218,7 +218,7 @@ def _clicks(
             continue
         user = cells[user_at].strip()
         if user == header[user_at] and cells[query_at] == header[query_at]:
-            continue  # the header again, of the next of several files that were joined
+            continue  # the header of the next of several concatenated files
         try:
             if not 0 < len(user) <= MAX_USER_CHARACTERS:
                 raise ParameterError(
@@ -238,7 +238,7 @@ def _clicks(
 def _places(
     path: Path, header: Sequence[str], columns: LogColumns | None, with_times: bool
 ) -> tuple[int, int, int, int]:
-    """Return the columns' places in the header; a time that is not wanted has place 0."""
+    """Return the columns' places in the header; an unused time has place 0."""
     for names in (columns,) if columns else (AOL_COLUMNS, PLAIN_COLUMNS):
         wanted = names[: 4 if with_times else 3]
         if all(name and name in header for name in wanted):
@@ -254,7 +254,7 @@ def _places(
 
 
 def _text(query: str, url: str) -> str:
-    """Normalise to `query<TAB>url`; what `normalise` would return, in a third of the time."""
+    """Return the result of `normalise` as `query<TAB>url`, in a third of the time."""
     if (
         len(query) <= MAX_QUERY_BYTES
         and len(url) <= MAX_URL_BYTES
@@ -307,7 +307,7 @@ def _csv_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _lines(file: IO[str]) -> Iterator[str]:
-    """Yield every line, of a longer one only its beginning."""
+    """Yield every line, cut to `MAX_LINE_CHARACTERS`."""
     while line := file.readline(MAX_LINE_CHARACTERS):
         rest = line
         while len(rest) == MAX_LINE_CHARACTERS and not rest.endswith("\n"):
@@ -317,14 +317,14 @@ def _lines(file: IO[str]) -> Iterator[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[str], Callable[[], int]]]:
-    """Open for reading, with the position in the file itself, which a gzipped text hides."""
+    """Open for reading; also return a function for the position in the (perhaps gzipped) file."""
     try:
         raw = path.open("rb")
     except OSError as error:
         raise ParameterError(f"cannot read the log {path}: {error.strerror}") from error
     with raw:
         binary = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if path.suffix == ".gz" else raw
-        # Bytes that are not UTF-8 make their row malformed and no other.
+        # Invalid UTF-8 makes only its own row malformed.
         with io.TextIOWrapper(binary, "utf-8", errors="surrogateescape", newline="\n") as text:
             yield text, raw.tell
 

@@ -54,12 +54,12 @@ T = TypeVar("T")
 class Optin:
     """All opt-in users: `held[slot, user]` is a record, numbered as in the population.
 
-    Each profile splits the same people in its own way: f_O of them, the first, are S.
+    Each profile splits the same people with its own f_O: the first f_O of them are S.
     """
 
     people: People
     held: IntArray
-    #: Each client's record, where the clients are the other users of a log; else they are drawn.
+    #: Each client's record, if the clients are the other users of a log; None if they are drawn.
     clients: IntArray | None = None
     #: Every record that at least one user holds, by number and by text.
     numbers: IntArray = field(init=False)
@@ -67,7 +67,7 @@ class Optin:
     _where: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the texts once, for every way of dividing the users."""
+        """Make the texts once, for every division of the users."""
         numbers, where = np.unique(self.held, return_inverse=True)
         set_once = object.__setattr__
         set_once(self, "numbers", numbers)
@@ -76,7 +76,7 @@ class Optin:
 
     @property
     def users(self) -> int:
-        """S and T together."""
+        """Return the number of users in S and T together."""
         return int(self.held.shape[1])
 
     @property
@@ -208,7 +208,7 @@ def run_epoch(
 ) -> SimulatedEpoch:
     """Select, publish, let every other user report, denoise and blend.
 
-    `differing` gives the clients' cell probabilities, where they are not to be the truth. Without
+    `differing` returns the clients' cell probabilities if they must differ from the truth. Without
     `intervals` those of the opt-in group are [0, 1] in `paper`: exact ones take nine tenths of an
     epoch's time, and no estimate depends on them.
     """
@@ -256,7 +256,7 @@ def count_holders(people: People, cells: Cells, listed: IntArray, records: IntAr
 
 
 def _places(within: IntArray, numbers: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return each number's place in a sorted array, and whether it is there."""
+    """Return each number's place in a sorted array, and True for the numbers that it contains."""
     if not len(within):
         return np.zeros(len(numbers), dtype=np.int64), np.zeros(len(numbers), dtype=np.bool_)
     place = np.minimum(np.searchsorted(within, numbers), len(within) - 1)

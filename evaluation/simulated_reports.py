@@ -1,9 +1,9 @@
 """Draw the summed reports of millions of devices, without simulating each device.
 
-Given how many answers are about each cell, the counts of all answers follow a distribution that can
-be drawn group by group: answers about the same cell are alike, and only how many of them do what is
-counted. Several answers of one device (m_C > 1) are no different: each is randomised on its own, so
-what a device's answers have in common is only what they are about.
+Given the number of answers about each cell, the counts of all answers follow a distribution that
+can be drawn per group: answers about one cell are exchangeable, so only their numbers matter. This
+holds for several answers of one device (m_C > 1) too: the randomizer treats each independently, so
+only their subjects are dependent.
 
 Promises: `draw_report_counts` and `draw_answer_counts` have exactly the distribution of counting
 every answer (`tests/evaluation` compares both, and enumerates small cases); floats replace the
@@ -32,20 +32,20 @@ _CHUNK = 1 << 18
 def draw_report_counts(
     randomizer: LocalRandomizer, holders: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    """Count the answers in which each cell appears, when `holders[c]` devices hold cell c alone."""
+    """Draw the number of answers with each cell, when `holders[c]` devices hold cell c alone."""
     return draw_answer_counts(randomizer, holders * randomizer.spec.answers, rng)
 
 
 def draw_subjects(
     devices: int, answers: int, records_each: int, cells: FloatArray, rng: np.random.Generator
 ) -> IntArray:
-    """Count the answers about each cell, when each device holds records and draws m_C of them.
+    """Draw the number of answers about each cell, when each device draws m_C of its records.
 
     Every device holds `records_each` records, each in cell c with probability `cells[c]`, and draws
     the subject of each answer from them, with replacement.
     """
-    # A record that j answers of its device are about adds j to its cell. Records are alike, so only
-    # their number for each j matters: how often each record of a device is drawn is multinomial.
+    # A record that is the subject of j answers adds j to its cell. Records are exchangeable: only
+    # their number for each j matters, and the draws of one device's records are multinomial.
     repeated = np.zeros(answers + 1, dtype=np.int64)
     for start in range(0, devices, _CHUNK):
         some = min(_CHUNK, devices - start)
@@ -63,7 +63,7 @@ def draw_subjects(
 def draw_answer_counts(
     randomizer: LocalRandomizer, holders: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    """Count the answers in which each cell appears, when `holders[c]` answers are about cell c."""
+    """Draw the number of answers with each cell, when `holders[c]` answers are about cell c."""
     if len(holders) == 1:  # an empty head list: every answer is ⋆
         return holders.astype(np.int64)
     if isinstance(randomizer, TwoStage):
@@ -77,9 +77,10 @@ def draw_answer_counts(
 
 
 def _two_stage(randomizer: TwoStage, holders: IntArray, rng: np.random.Generator) -> IntArray:
-    # Figure 6, line by line, for all holders of a cell at once: a binomial number tells its query;
-    # the liars of a query spread evenly over the other queries, then evenly over their URLs; of
-    # the tellers, a binomial number lies about the URL and spreads over the query's other URLs.
+    # Figure 6, line by line, for all holders of a cell together: a binomial number reports its
+    # query truthfully. The liars of a query spread evenly over the other queries, then evenly over
+    # their URLs. Of the tellers, a binomial number lies about the URL and spreads over the query's
+    # other URLs.
     queries = len(randomizer.cells.queries)
     query = np.where(randomizer.cells.query_of_cell < 0, queries, randomizer.cells.query_of_cell)
     sizes = np.bincount(query, minlength=queries + 1)
@@ -109,7 +110,7 @@ def _spread_over_others(counts: IntArray, rng: np.random.Generator) -> IntArray:
 
 
 def _others(size: int) -> NDArray[np.float64]:
-    """Row i is the uniform distribution over all places but i."""
+    """Return a matrix whose row i is the uniform distribution over all places except i."""
     return np.asarray((1 - np.eye(size)) / (size - 1))
 
 
@@ -128,7 +129,7 @@ def _subset_or_none(
     randomizer: SubsetOrNone, holders: IntArray, rng: np.random.Generator
 ) -> IntArray:
     # As in `SubsetOrNone.answer`: a part t of the devices does not answer blindly. Of it, a holder
-    # of ⋆ says "none", a holder of a record says so with 1/E and else names it among ω−1 others.
+    # of ⋆ reports "none"; a holder of a record does so with 1/E, else names it among ω−1 others.
     # "None" is ⋆ with the first ω−1 records.
     width, e = randomizer.cells_per_answer, float(randomizer.likelihood)
     telling = rng.binomial(holders, width * e / (width * e + len(holders) - 1))
@@ -145,17 +146,17 @@ def _draw_sets(
 ) -> IntArray:
     """Count the sets that contain each cell, for random sets of ω cells.
 
-    `seen[c]` sets hold c, `unseen[c]` do not, `blind` sets are any.
+    `seen[c]` sets contain c, `unseen[c]` do not; `blind` sets are any.
     """
-    # Go through the cells in order. A device that still has j cells to name, of r that it has not
-    # been asked about, names the next one with probability j/r, independent of those before: this
-    # is what "every set equally likely" means. Devices with the same j and r are alike, so a
-    # binomial number of them names the cell.
+    # Go through the cells in order. A device that must still name j cells, of r that remain for it,
+    # names the next one with probability j/r, independent of those before: this makes every set
+    # equally likely. Devices with equal j and r are exchangeable, so a binomial number of them
+    # names the cell.
     #
-    # A device is never asked about its own cell here. `ahead[s]` counts those whose own cell is
-    # still to come (one row for each number s of cells to start with), `passed` the others. Those
-    # whose own cell comes now have behaved like all others of their row, so how many of them have
-    # j cells left is a multivariate hypergeometric draw. Blind ones have no cell of their own.
+    # A device skips its own cell here. `ahead[s]` counts those whose own cell is still to come (one
+    # row for each initial number s of cells), `passed` the others. Those whose own cell comes now
+    # have behaved like all others of their row, so the number of them with j cells left is a
+    # multivariate hypergeometric draw. Blind ones have no own cell.
     size = len(seen)
     starts = (width - 1, width)
     owners = (seen, unseen)
@@ -175,8 +176,8 @@ def _draw_sets(
             )
             ahead[row] -= leaving
             passed += leaving
-        # `waiting` are asked about this cell and have it among `size − cell` to come; those ahead
-        # have one fewer, as their own does not count; those who just left are not asked.
+        # `waiting` decide on this cell, one of `size − cell` to come; those ahead have one fewer,
+        # as their own does not count; those who just left skip it.
         just_left = passed - waiting
         to_come = size - cell
         named = rng.binomial(waiting, np.minimum(left / to_come, 1.0))

@@ -13,7 +13,7 @@ from blendstream.evaluation.measurements import Measurement
 
 __all__ = ["REACHED", "Curve", "Mean", "Summary"]
 
-#: Below this share of runs in which the list got that long, a point is left out.
+#: A point is left out if the list reached its length in a smaller proportion of the runs.
 REACHED = 0.5
 
 
@@ -53,7 +53,7 @@ class _Key(NamedTuple):
 class Summary:
     """Means of all measurements, by experiment, population, metric and curve.
 
-    Values that are not numbers (a query that is not on the list) are left out.
+    NaN values (a query that is not on the list) are left out.
     """
 
     def __init__(self, measurements: Iterable[Measurement]) -> None:
@@ -136,5 +136,5 @@ class Summary:
 def _mean(values: list[float]) -> Mean:
     runs = len(values)
     error = float(np.std(values, ddof=1) / np.sqrt(runs)) if runs > 1 else 0.0
-    # Rounded as in the CSV, so that a report made from that file has the same words.
+    # Rounded as in the CSV, so that a report from that file has identical text.
     return Mean(float(f"{np.mean(values):.6g}"), float(f"{error:.4g}"), runs)

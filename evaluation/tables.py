@@ -1,7 +1,7 @@
 """Tables of (query, url, count), read from a TSV or CSV with a heading, gzipped or not.
 
-Promises: a table is read whole or refused with the line at fault. No cell's text is in the message:
-a table may be a real log.
+Promises: the result is the whole table, or an error that names the faulty line. No message contains
+a cell's text: a table may be a real log.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def _unpacked(path: Path) -> Path:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArray]:
-    """Records and their counts; a TSV's cells are taken as they are, a CSV's may be quoted.
+    """Read a table's records and their counts; a CSV's cells may be quoted, a TSV's may not.
 
-    `columns` names the query, URL and count columns. Rows that stand for the same record after
-    normalising are added up.
+    `columns` names the query, URL and count columns. Rows with the same record after normalising
+    are added up.
     """
     if len(columns) != 3:
         raise ParameterError(
@@ -54,7 +54,7 @@ def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArr
         raise ParameterError(f"cannot read the table {path}: it is not UTF-8") from error
     except csv.Error as error:
         raise ParameterError(f"cannot read the table {path}: {error}") from error
-    except (OSError, EOFError, zlib.error) as error:  # a broken archive shows only while it is read
+    except (OSError, EOFError, zlib.error) as error:  # reading detects a broken archive
         reason = getattr(error, "strerror", None) or "it is not a whole gzip file"
         raise ParameterError(f"cannot read the table {path}: {reason}") from error
     positive = {record: n for record, n in tally.items() if n > 0}

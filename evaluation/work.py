@@ -1,7 +1,7 @@
-"""Compute what is still missing: on every core, with progress and an estimate of the time left.
+"""Compute the missing units on every core, with progress and an estimate of the time left.
 
-One unit of every kind (experiment and population) is computed first; their times give the estimate.
-Interrupt at any time: finished units stay, what is being computed is dropped, and the same command
+The first units are one of every kind (experiment and population); their times give the estimate.
+Interrupt at any time: finished units are stored, unfinished ones dropped, and the same command
 continues from there.
 """
 
@@ -36,10 +36,10 @@ def plan(
     *,
     points: int | None = None,
 ) -> list[Unit]:
-    """All units, so ordered that at any time about the same part of every experiment is done.
+    """Return all units in an order that advances every experiment evenly.
 
-    An interrupted evaluation then has something of everything. `runs` replaces each experiment's
-    own number; `points` thins every axis, keeping both ends.
+    An interrupted evaluation then has results of each experiment. `runs` replaces each experiment's
+    own number; `points` thins every axis and keeps both ends.
     """
     settings = list(settings)
     ordered: list[tuple[float, Unit]] = []
@@ -104,11 +104,11 @@ def compute(
 
 
 def _drop(pool: ProcessPoolExecutor) -> None:
-    """End the processes: a unit may take half a minute, and its result is not needed."""
+    """Kill the processes: a unit may take half a minute, and nobody needs its result."""
     for child in active_children():
         child.kill()
-    # Waits only for the pool's own thread, which ends with them: otherwise it could still run at
-    # Python's exit, with its pipes already closed.
+    # Waits only for the pool's thread, which ends with the processes: otherwise it could still run
+    # at Python's exit, with its pipes already closed.
     pool.shutdown(cancel_futures=True)
 
 
@@ -137,7 +137,7 @@ class _Progress:
 
 
 def _one_of_each(units: Iterable[Unit]) -> dict[Kind, Unit]:
-    """For each kind a unit in the middle of its axis, which is closest to the others."""
+    """Return for each kind a unit in the middle of its axis, whose time is most typical."""
     kinds: dict[Kind, list[Unit]] = {}
     for unit in units:
         kinds.setdefault(_kind(unit), []).append(unit)
@@ -216,7 +216,7 @@ def _install(work: _Work) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent has ended, in whichever way: the result is not needed any more."""
+    """Exit when the parent process ends for any reason: nobody needs the result then."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

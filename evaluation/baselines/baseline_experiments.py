@@ -58,7 +58,7 @@ def _by_share(setting: Setting, point: float, rng: np.random.Generator) -> Itera
     optin, others = np.split(items.held, [round(point * items.users)])
     clients = others if setting.is_log else None
     if len(optin) == 0:
-        # Without opt-in users there is no head list, and nothing to ask devices about.
+        # Without opt-in users there is no head list, so devices have nothing to report on.
         for series in (NOTHING, ALONE, *setting.profiles):
             yield from scored(series, nobody)
         given = estimate_candidates(items.held, items.top(size), parameters, rng)
@@ -75,7 +75,7 @@ def _by_share(setting: Setting, point: float, rng: np.random.Generator) -> Itera
 
 
 def _list_of_ten(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Figure 12: NDCG of ten records, or of ten queries, against ε."""
+    """Score Figure 12: NDCG of ten records, or of ten queries, against ε."""
     records, queries = held_records(setting, rng), held_queries(setting, rng)
     parameters = replace(_parameters(setting), epsilon=point, head_list_cells=10)
     optin, others = np.split(records.held, [round(setting.optin_share * setting.users)])

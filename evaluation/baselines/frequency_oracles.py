@@ -37,7 +37,7 @@ __all__ = ["FrequencyOracle", "draw_best", "local_hashing", "unary_encoding"]
 class FrequencyOracle:
     """A channel in which a report supports each candidate independently of the others.
 
-    Unary encoding flips each bit by itself. In local hashing h is a function drawn from all
+    Unary encoding flips the bits independently. In local hashing h is a function drawn from all
     functions: given the reported bucket, the buckets of values that the device does not hold are
     independent and uniform, so each is the reported one with probability q = 1/g.
     """
@@ -51,17 +51,17 @@ class FrequencyOracle:
         return np.asarray(own + rng.binomial(users - holders, self.other), dtype=np.int64)
 
     def estimate(self, supports: IntArray, users: int) -> FloatArray:
-        """p̂ = (supports/n − q)/(p − q), unbiased."""
+        """Return the unbiased estimate p̂ = (supports/n − q)/(p − q)."""
         return np.asarray((supports / users - self.other) / (self.own - self.other))
 
     def variance(self, probability: FloatArray, users: int) -> FloatArray:
-        """Var(p̂), if each of `users` holds x with this probability: r(1−r)/(n(p−q)²)."""
+        """Return Var(p̂) = r(1−r)/(n(p−q)²), if each of `users` holds x with this probability."""
         seen = self.other + (self.own - self.other) * probability
         return np.asarray(seen * (1 - seen) / (users * (self.own - self.other) ** 2))
 
 
 def local_hashing(epsilon: float, buckets: int | None = None) -> FrequencyOracle:
-    """Local hashing onto g buckets; without `buckets` onto the best number of them.
+    """Return the oracle of local hashing onto g buckets, by default the best number of them.
 
     >>> local_hashing(4.0).other == 1 / 56
     True
@@ -73,7 +73,7 @@ def local_hashing(epsilon: float, buckets: int | None = None) -> FrequencyOracle
 
 
 def unary_encoding(epsilon: float) -> FrequencyOracle:
-    """Unary encoding with symmetric flips (basic RAPPOR)."""
+    """Return the oracle of unary encoding with symmetric flips (basic RAPPOR)."""
     own = 1 / (1 + math.exp(-epsilon / 2))
     return FrequencyOracle(own=own, other=1 - own)
 
@@ -109,7 +109,7 @@ def _largest_of_empty(
     """Draw the `keep` largest of `number` independent binomials with probability q."""
     # The largest of N uniform variables is distributed as V^(1/N); the next one is, given it, the
     # largest of N − 1 uniform variables below it. The binomial's quantile function turns them into
-    # the largest supports. In logarithms, as they all lie close to 1.
+    # the largest supports. In logarithms, as they are all close to 1.
     from scipy.stats import binom  # noqa: PLC0415
 
     keep = min(keep, number)

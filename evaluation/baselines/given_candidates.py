@@ -2,7 +2,7 @@
 
 Every device sends one answer about M given records and ⋆, by the best randomizer that this project
 has for such a list, at the full ε. This is optimistic for the local model twice: the M records are
-the true top M, which nobody can know without asking somebody, and finding them cost no budget.
+the true top M, which nobody can know without a measurement, and finding them costs no budget.
 
 Sources: subset selection (M. Ye, A. Barg, "Optimal Schemes for Discrete Distribution Estimation
 under Locally Differential Privacy", 2017; S. Wang et al., 2016), k-ary randomized response, and
@@ -32,7 +32,7 @@ __all__ = ["estimate_candidates"]
 def estimate_candidates(
     held: IntArray, candidates: IntArray, parameters: PrivacyParameters, rng: np.random.Generator
 ) -> PublishedList:
-    """Let everyone in `held` answer about the candidates, and denoise."""
+    """Draw an answer about the candidates from everyone in `held`, and estimate from these."""
     # The randomizer sees places in the list, never texts.
     records = tuple(Record(f"candidate {place:06d}", "") for place in range(len(candidates)))
     head_list = HeadList(

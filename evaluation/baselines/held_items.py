@@ -1,7 +1,7 @@
 """Items that people hold, in a form that all baselines use.
 
 An *item* is a record, or a query where a method counts queries only. Items have numbers, and a code
-of some bits that stands for their text wherever a method spells it out piece by piece.
+of some bits that replaces their text in methods that discover it piece by piece.
 
 Promises: everyone holds one item, drawn as the population draws (`People.draw`), in random order,
 so that any slice of people is a random group.
@@ -24,7 +24,7 @@ __all__ = ["CODE_BITS", "HeldItems", "held_queries", "held_records"]
 QUERY_BITS, URL_BITS = 32, 16
 CODE_BITS = QUERY_BITS + URL_BITS
 
-#: More than any population has; `People.top` gives all there are.
+#: More than any population has: `People.top` then returns every record.
 _EVERYTHING = 10**9
 
 
@@ -67,7 +67,7 @@ def held_queries(setting: Setting, rng: np.random.Generator) -> HeldItems:
     """Draw a query for everyone: that of a drawn record, with no URL."""
     people = setting.people
     drawn = people.draw(setting.users, rng)
-    # A query's probability and text are asked of one of its records.
+    # One record represents each query: its probability and text come from that record.
     known = np.union1d(drawn, people.top(5_000))
     queries, first = np.unique(people.query(known), return_index=True)
     one_each = known[first]
@@ -103,8 +103,8 @@ def _number_of_queries(people: People) -> int:
 def _mixed(numbers: IntArray) -> IntArray:
     """Turn each number below 2^32 into another one, so that neighbours share no beginning.
 
-    Nothing is lost: xor with its own upper bits and multiplication by an odd number can be undone
-    (the finaliser of MurmurHash3).
+    The mapping is one-to-one: xor with the upper bits and multiplication by an odd number have
+    inverses (the finaliser of MurmurHash3).
     """
     mixed = numbers.astype(np.uint64)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):

@@ -1,7 +1,7 @@
 """Baseline: LDPMiner, the only external method that the paper compares with (Figure 12).
 
-Nobody trusts the curator. In phase 1 every device spends ε/2 on a report about all items there are;
-the 2k items with most support are sent out as candidates. In phase 2 every device spends the other
+Nobody trusts the curator. In phase 1 every device spends ε/2 on a report about all existing items;
+the 2k items with most support become the candidates. In phase 2 every device spends the other
 ε/2 on a report about the candidates alone; the k largest estimates are published.
 Source: Z. Qin, Y. Yang, T. Yu, I. Khalil, X. Xiao, K. Ren, "Heavy Hitter Estimation over Set-Valued
 Data with Local Differential Privacy" (CCS 2016), in the summary of T. Wang, N. Li, S. Jha, "Locally
@@ -9,8 +9,8 @@ Differentially Private Frequent Itemset Mining" (IEEE S&P 2018): succinct histog
 RAPPOR; sets are padded to a common length ℓ, of which a device reports one element.
 
 Here everyone holds one item, and phase 1 has ℓ = 1, which is the best case. In phase 2 a device
-pads what it holds of the candidates to `padding` elements: 2k in that summary; 1 is all that
-is needed where everyone is known to hold one item, and has (2k)² times less variance.
+pads the candidates that it holds to `padding` elements: 2k in that summary. 1 is enough here, as
+everyone holds one item, and has (2k)² times less variance.
 
 Promises: (ε,0)-DP for every device, both reports together; neighbouring: replace-one.
 Assumes: the curator has a complete list of the items (a dictionary of all queries) and computes a
@@ -44,13 +44,13 @@ class PaddedReports:
     padding: int
 
     def draw_estimates(self, holders: IntArray, users: int, rng: np.random.Generator) -> FloatArray:
-        """Draw p̂ of each candidate: padding elements are no candidates, so estimates are scaled."""
+        """Draw p̂ of each candidate, scaled because reports on padding elements support none."""
         reported = rng.binomial(holders, 1 / self.padding)
         supports = self.oracle.draw_supports(reported, users, rng)
         return self.padding * self.oracle.estimate(supports, users)
 
     def variance(self, probability: FloatArray, users: int) -> FloatArray:
-        """Var(p̂), if each of `users` holds the candidate with this probability."""
+        """Return Var(p̂), if each of `users` holds the candidate with this probability."""
         return self.padding**2 * self.oracle.variance(probability / self.padding, users)
 
 

@@ -1,8 +1,8 @@
 """Baseline without a trusted curator, in which devices' reports also discover the records (PEM).
 
-The prefix extending method (PEM): people are divided into groups. The first group reports the first
-bits of its records' codes; the prefixes with most support are kept; the next group reports longer
-prefixes, of which only extensions of the kept ones are considered; and so on to the whole code.
+The prefix extending method (PEM) divides people into groups. The first group reports the first bits
+of its records' codes, and the curator keeps the prefixes with most support. Each next group reports
+longer prefixes, of which the curator considers only extensions of the kept ones, up to whole codes.
 Source: T. Wang, N. Li, S. Jha, "Locally Differentially Private Heavy Hitter Identification"
 (arXiv 1708.06674; IEEE TDSC 2021), with local hashing as the frequency oracle, as there.
 
@@ -35,8 +35,8 @@ __all__ = ["CANDIDATES", "discover", "prefix_lengths", "publish_by_prefixes"]
 #: the curator's work is this times the people of a group: 2^20 take 10^11 hashes at 657 000 people.
 CANDIDATES = 1 << 20
 
-#: The part of the people who discover; the others estimate. Lower finds fewer records, higher makes
-#: their estimates noisier (docs/evaluation.md has what other parts give).
+#: The proportion of people who discover; the others estimate. Lower finds fewer records, higher
+#: makes their estimates noisier (docs/evaluation.md has figures for other proportions).
 DISCOVERY_SHARE = 0.75
 
 
@@ -110,8 +110,8 @@ def _draw_unheld(
 ) -> IntArray:
     """Draw different extensions of the kept prefixes by `more` bits that nobody in a group holds.
 
-    These have the same support in distribution, so any of them may be the ones that passed. People
-    of later groups may hold them.
+    Their supports have one distribution, so any of them may be among the selected ones. People of
+    later groups may hold them.
     """
     drawn: dict[int, None] = {}
     taken = set(held.tolist())

@@ -1,8 +1,8 @@
 """Score any published list of items, by measures that can compare different lists.
 
     top_l1        Σ|p̂ − p| over the true top M; an item that is not published counts as 0
-    union_l1      the same over the true top M and all that is published
-    found         how many of the true top M are published
+    union_l1      Σ|p̂ − p| over the true top M and all published items
+    found         the number of published items of the true top M
     ndcg          the paper's (Section 4) against a whole list of M: each of the true top M that is
                   missing leaves a gap, among the queries or among its query's URLs
     ndcg_k        the paper's, which compares k published items with the best k: one published item
@@ -10,7 +10,7 @@
     ndcg_listed   over the listed items alone: a favourite that is missing costs nothing
     ndcg_ranks    relevance by true rank: M for the first, 1 for the M-th, 0 for any other
 
-The last one resembles that of LDPMiner's authors, which goes by rank too (Section 4.2.2).
+The last one resembles the measure of LDPMiner's authors, which uses ranks too (Section 4.2.2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blendstream.evaluation.simulated_epochs import SimulatedEpoch
 
 __all__ = ["NOBODY", "PublishedList", "list_of_epoch", "score_list"]
 
-#: The number of a published text that nobody holds: a code that was put together from noise.
+#: The number of a published text that nobody holds: a code composed of noise.
 NOBODY = -1
 
 

@@ -1,12 +1,12 @@
 """Baseline: everybody whose records are used trusts the curator.
 
 A stability-based histogram: noise on the count of every record that somebody holds, a threshold
-that one person's record passes with probability δ at most, the M largest with their noisy counts.
+that a singleton passes with probability at most δ, the M largest with their noisy counts.
 Source: A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas, "Releasing Search Queries and Clicks
-Privately" (WWW 2009), in the form of `blender.sharp.stable_histogram`, which is proved there.
+Privately" (WWW 2009), in the form of `blender.sharp.stable_histogram`, which has the proof.
 
 Promises: (ε,δ)-DP for everyone in it; neighbouring: replace-one.
-Assumes: the curator sees every record in the clear, and sends out nothing but the list.
+Assumes: the curator sees every record in the clear, and publishes nothing but the list.
 """
 
 from __future__ import annotations
