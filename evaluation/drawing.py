@@ -75,7 +75,7 @@ class Panel:
     y_range: tuple[float | None, float | None] = (None, None)
     percent_x: bool = False
     percent_y: bool = False
-    #: A horizontal line with a meaning: (height, what it means).
+    #: A horizontal reference line: (height, label).
     mark: tuple[float, str] | None = None
     x_ticks: Sequence[float] | None = None
 

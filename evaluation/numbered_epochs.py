@@ -101,8 +101,8 @@ def run_numbered_epoch(
 ) -> SimulatedEpoch:
     """Select, publish, let every other user report, denoise and blend.
 
-    `optin` is one record for each opt-in user, and so are `clients`, if they are given. Else they
-    are drawn, hold `client_records` records each and draw the record of each answer from them.
+    `optin` has one record per opt-in user, and `clients` one per client. Without `clients`
+    the function draws them: each holds `client_records` records, and draws one for each answer.
     """
     share = setting.selection_share_of(profile) if selection_share is None else selection_share
     s_users = round(len(optin) * share)

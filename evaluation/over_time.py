@@ -79,7 +79,7 @@ class Plan:
     own_every: int = 1
 
     def estimates_alone(self, epoch: int) -> bool:
-        """Return True if the epoch's own estimate is made."""
+        """Return True if the simulation computes this epoch's own estimate."""
         shock = self.shock_epoch or 1
         return epoch % self.own_every == 0 or epoch in (1, shock, shock + 1)
 
@@ -209,7 +209,7 @@ class _Run:
         optin_p = self.p * self.differ
         optin_p /= optin_p.sum()
         release = self._release(self.s.next(optin_p, self.rng)[:-1])
-        release, gone = self._remembered(epoch, release)
+        release, forgotten = self._remembered(epoch, release)
         listed = slice(0, min(self.setting.list_size, len(release.places)))
         cells = release.places[listed]
         head = self._head_list(release.texts[listed])
@@ -223,8 +223,8 @@ class _Run:
         self._follow(self._publication(epoch, release, len(cells), t_counts.counts[:-1], client))
         self.known = self._places(self.filter.records)
         scores = self._scores(cells, own)
-        self.publications[-1] = replace(self.publications[-1], forgotten=gone)
-        self.filter, self.selection = (f.drop(gone) for f in (self.filter, self.selection))
+        self.publications[-1] = replace(self.publications[-1], forgotten=forgotten)
+        self.filter, self.selection = (f.drop(forgotten) for f in (self.filter, self.selection))
         self.known = self._places(self.filter.records)
         return scores
 
@@ -276,10 +276,10 @@ class _Run:
             filtered = np.zeros(len(self.p))
             filtered[self._places(records)] = state.probability
             value = filtered[release.places]
-        gone = np.flatnonzero(select_forgotten(state, self.n_s)).tolist()
+        forgotten = np.flatnonzero(select_forgotten(state, self.n_s)).tolist()
         return (
             release.ordered(np.argsort(-value, kind="stable")),
-            tuple(records[i] for i in gone),
+            tuple(records[i] for i in forgotten),
         )
 
     def _places(self, records: tuple[Record, ...]) -> IntArray:
@@ -295,9 +295,9 @@ class _Run:
     ) -> Publication:
         figures = None
         if client is not None:
-            of = client.cells
+            cells = client.cells
             figures = ClientFigures(
-                of.probability[:listed], of.variance[:listed], client.participants
+                cells.probability[:listed], cells.variance[:listed], client.participants
             )
         return Publication(
             epoch=epoch,

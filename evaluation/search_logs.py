@@ -155,7 +155,7 @@ def draw_records_of_users(
             for slot in others:
                 slot.append(None)
             continue
-        # The n-th click replaces a random earlier one with probability m_O/n.
+        # After m_O clicks, the n-th one replaces a random slot with probability m_O/n.
         seen[place] = n = seen[place] + 1
         slot_number = n - 1 if n <= records_per_user else int(next(uniform) * n)
         if slot_number < records_per_user:

@@ -36,7 +36,7 @@ def _unpacked(path: Path) -> Path:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArray]:
-    """Read a table's records and their counts; a CSV's cells may be quoted, a TSV's may not.
+    """Read a table's records and counts; cells of a CSV may be quoted, those of a TSV are literal.
 
     `columns` names the query, URL and count columns. Rows with the same record after normalising
     are added up.

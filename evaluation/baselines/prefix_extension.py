@@ -6,7 +6,7 @@ longer prefixes, of which the curator considers only extensions of the kept ones
 Source: T. Wang, N. Li, S. Jha, "Locally Differentially Private Heavy Hitter Identification"
 (arXiv 1708.06674; IEEE TDSC 2021), with local hashing as the frequency oracle, as there.
 
-Ours: a last group, of a quarter of the people, answers about the M records that were found, by the
+Ours: a last group, of a quarter of the people, answers about the M discovered records, by the
 best randomizer for such a list (`given_candidates`). As printed, the last prefix group's supports
 are the estimates, which are noisier and, having been selected for being large, biased upward.
 
@@ -124,7 +124,7 @@ def _draw_unheld(
 
 def _numbers_of(codes: IntArray, items: HeldItems) -> IntArray:
     """Return the numbers of the records with these codes, which devices compare with their own."""
-    # Of several records with one code (a few pairs in a population) one stands for all.
+    # One record represents all that share its code (a few pairs in a population).
     numbers = np.unique(items.held)
     known = items.codes(numbers)
     order = np.argsort(known, kind="stable")
