@@ -38,10 +38,10 @@ class People(Protocol):
         """Return the number of each record's query."""
 
     def top(self, count: int) -> IntArray:
-        """Return the most probable records, first one first."""
+        """Return the most probable records, by rank."""
 
     def top_queries(self, count: int) -> IntArray:
-        """Return one record of each of the most probable queries, first one first."""
+        """Return one record of each of the most probable queries, by rank."""
 
     def records(self, numbers: IntArray) -> list[Record]:
         """Return the records' texts."""
@@ -95,7 +95,7 @@ class ZipfPeople:
         return np.asarray(records // self.urls, dtype=np.int64)
 
     def top(self, count: int) -> IntArray:
-        """Return the most probable records: all are among the first `count` queries."""
+        """Return the most probable records, by rank; all belong to the first queries."""
         first = np.arange(min(count, self.queries) * self.urls, dtype=np.int64)
         return first[np.argsort(-self.probability(first), kind="stable")[:count]]
 

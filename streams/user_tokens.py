@@ -110,7 +110,7 @@ class UserToken:
 
 
 def user_hash(user_id: bytes) -> bytes:
-    """Hash a user id as tokens contain it."""
+    """Return the hash of a user id that tokens contain."""
     return hashlib.sha256(user_id).digest()
 
 

@@ -145,7 +145,7 @@ class SubsetOrNone:
         return tuple(sorted([cell, *others]))
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """Return P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        """Return the exact P(answer | the device holds `record`); `None` has the cell ⟨⋆,⋆⟩."""
         w, m = self.cells_per_answer, self._records
         held = self.cells.number(record)
         if not AnswerShape.from_randomizer(self).allows_answer(answer):

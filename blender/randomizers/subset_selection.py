@@ -112,7 +112,7 @@ class SubsetSelection:
         return tuple(sorted([*chosen, cell] if holds_truth else chosen))
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """Return P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        """Return the exact P(answer | the device holds `record`); `None` has the cell ⟨⋆,⋆⟩."""
         w = self.cells_per_answer
         if not AnswerShape.from_randomizer(self).allows_answer(answer):
             return Fraction(0)

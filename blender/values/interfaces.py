@@ -150,7 +150,7 @@ class DeviceRandomizer(Protocol):
         ...
 
     def report_probability(self, record: Record | None, answer: tuple[int, ...]) -> Fraction:
-        """Return P(this answer | the device holds `record`), exactly; `None` holds ⟨⋆,⋆⟩."""
+        """Return the exact P(answer | the device holds `record`); `None` has the cell ⟨⋆,⋆⟩."""
         ...
 
 

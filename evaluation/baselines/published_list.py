@@ -7,7 +7,7 @@
                   missing leaves a gap, among the queries or among its query's URLs
     ndcg_k        the paper's, which compares k published items with the best k: one published item
                   has an NDCG of 1 if it is the right one
-    ndcg_listed   over the listed items alone: a favourite that is missing costs nothing
+    ndcg_listed   over the listed items alone: missing items do not lower it
     ndcg_ranks    relevance by true rank: M for the first, 1 for the M-th, 0 for any other
 
 The last one resembles the measure of LDPMiner's authors, which uses ranks too (Section 4.2.2).

@@ -116,7 +116,7 @@ class EpochCharge:
         return self.optin if group == "optin" else self.clients
 
     def cohorts_of(self, group: Group) -> int:
-        """Return R of one group."""
+        """Return R, the number of cohorts, of one group."""
         return self.optin_cohorts or self.cohorts if group == "optin" else self.cohorts
 
     @property

@@ -110,7 +110,7 @@ class ReleaseLog:
         return self._reader.log_state
 
     async def catch_up(self) -> ReleaseLogState:
-        """Read to the last stable offset that one broker reports. Never decide by the result."""
+        """Read to the last stable offset that one broker reports. Too weak to base a release on."""
         return await self._reader.catch_up()
 
     async def read_document(self, reference: DocumentReference) -> bytes:

@@ -300,7 +300,7 @@ class Script:
         self._sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, client: Client, keys: Sequence[str], *arguments: object) -> Any:
-        """Run it; mappings are encoded as MessagePack, of which Redis cannot read binary data."""
+        """Run the script. Mappings are sent as MessagePack, but must not contain bytes."""
         packed: list[Any] = [
             msgspec.msgpack.encode(argument) if isinstance(argument, dict) else argument
             for argument in arguments

@@ -46,14 +46,14 @@ _CHANGES = 4
 
 
 class Searched(Protocol):
-    """The records that people of a window have, by number."""
+    """The distinct records of a window, which people hold by number."""
 
     @property
     def records(self) -> Sequence[Record]:
         """The texts."""
 
     def cell_of_number(self, cells: Cells) -> IntArray:
-        """Return the cell of each record; the last place is ⟨⋆,⋆⟩."""
+        """Return the cell of each record; the last entry, for `NO_RECORD`, is ⟨⋆,⋆⟩."""
 
 
 class Crowd:

@@ -139,8 +139,7 @@ class ReferenceRecords:
     ) -> ReferenceRecords:
         """Update after one more epoch; all arguments are parallel to the reference records.
 
-        `reached` is a rough p of this epoch, by state and observations; `common` is c with its
-        variance.
+        `reached` is a first estimate of p in this epoch; `common` is the mean and variance of c.
         """
         modes, size = len(self.weights), len(self.rows)
         if size == 0:
