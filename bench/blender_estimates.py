@@ -24,9 +24,9 @@ from blendstream.blender.values.record import Record
 
 TITLE = "Estimates of an epoch"
 TEXT = """
-4.9 million clients and 6 250 users in T; for `sharp` 125 000 opt-in users at M = 500 and 10 million
-at M = 50 000, as a list that long needs. The baseline is bare shares: two divisions and an average.
-An epoch runs each row once.
+4.9 million clients and 6 250 users in T; for `sharp` 125 000 opt-in users at M = 500, and the 10
+million that a list of M = 50 000 needs. The baseline computes only proportions: two divisions and
+an average. An epoch runs each row once.
 
 The blend of `sharp` weighs by how far the groups differ
 ([0026](decisions/0026-groups-may-differ.md)): a sum over sixteen τ and ten η at up to 147 shares

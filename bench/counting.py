@@ -39,20 +39,21 @@ from tests.service.processes import Part
 
 TITLE = "Counting"
 TEXT = """
-How many reports a worker counts, deduplicated and exactly once, beside the windowed table of a
-Faust tutorial with one message per report. Kafka and Redis run on the same two cores; 4 partitions,
-501 cells, all contributors different; w is the number of cells per answer. The topic is filled
-first, and the clock runs from the first to the last stored offset.
+The rate at which a worker counts reports, deduplicated and exactly once, compared with the windowed
+table of a Faust tutorial, which gets one message per report. Kafka and Redis run on the same two
+cores; 4 partitions, 501 cells, all contributors different; w is the number of cells per answer. The
+topic is filled first, and the clock runs from the first to the last stored offset.
 
-- *Per processor second* is of the workers. Beside other work a worker has less than its core, and
-  only this column then says how fast it counts.
-- *Cores* is what workers, broker, Redis and this benchmark had on average, and others.
-- A worker's time goes into frames: about 11 µs each for decoding, validation and metrics. Faust's
-  100 µs are shared by up to 256 messages that it takes as one.
-- At frames of 1 000 half of a worker's time is validation (the fingerprint table 25 to 30 %,
-  SipHash 15 %), a third fetching, a tenth sending to Redis.
-- Two workers on two cores share them with the servers, which take 0.3 to 0.55 of a processor second
-  for each of the workers', so this is no measurement of more machines.
+- *Per processor second* counts the workers' processor time. If other processes use the cores, only
+  this column shows how fast a worker counts.
+- *Cores* is the average number of cores that workers, broker, Redis and this benchmark used, and
+  the number that other processes used.
+- A worker spends about 11 µs per frame on decoding, validation and metrics. Faust's 100 µs are per
+  group of up to 256 messages.
+- With frames of 1 000 reports, half of a worker's time is validation (the fingerprint table 25 to
+  30 %, SipHash 15 %), a third fetching, a tenth sending to Redis.
+- Two workers share two cores with the servers, which use 0.3 to 0.55 processor seconds per
+  processor second of the workers. So this does not measure how workers scale over machines.
 - Redis memory is 8 bytes per contributor and the room that Redis reserves at the end of a growing
   string. It falls towards 8.3 as partitions fill.
 """

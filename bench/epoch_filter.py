@@ -29,12 +29,12 @@ from blendstream.streams.releases.filtered_estimates import FilterMemory
 
 TITLE = "The filter over epochs"
 TEXT = """
-50 000 known records, 500 of them listed: processor time of one process to follow a publication and
-to make the estimates of all shown records and queries. The second epoch takes longest: many ways of
-staying and drifting are likely then.
+50 000 known records, 500 of them listed: processor time of one process to filter a publication and
+to compute the estimates of all shown records and queries. The second epoch takes longest, because
+many modes (combinations of retention and drift) are still likely then.
 
-The last rows are the most that one publication can cost. Where τ moves to another point of its
-grid, which it seldom does after the first epochs, all remembered publications are followed again.
+The last rows are the worst case of one publication. If τ moves to another point of its grid, which
+is rare after the first epochs, the filter processes all remembered publications again.
 """
 
 RECORDS, LISTED, OPTIN, REPORTS, EPOCHS = 50_000, 500, 125_000, 4_875_000, 8

@@ -39,20 +39,21 @@ from tests.service.written_log import head_list_document
 
 TITLE = "The gateway"
 TEXT = """
-What one report costs a gateway, alone and behind nginx (`deploy/edge/nginx.conf`, unix socket, no
-TLS), beside a bare ASGI application that reads the body and responds 202 on the same server: stock
-uvicorn, the same parser and event loop. Kafka is real, with 64 partitions; every accepted report
-was acknowledged by it. Five rounds of 4 s, in which the servers alternate. Processor time is of the
-server, behind nginx of both.
+The processor time of a gateway per report, alone and behind nginx (`deploy/edge/nginx.conf`, unix
+socket, no TLS), compared with a bare ASGI application that reads the body and responds 202 on the
+same server: stock uvicorn, the same parser and event loop. Kafka is real, with 64 partitions, and
+acknowledged every accepted report. The servers alternate, in five rounds of 4 s. Processor time is
+that of the server; behind nginx, that of both.
 
 - *Waiting for a timer*: the bare application responds after 60 ms, as a report waits for its frame
   and for Kafka. Waiting alone costs about 10 µs: a second step of the event loop, and 512 requests
   in memory that no longer fit the processor's cache.
-- The ratio depends on how full frames are. A frame costs about a third of a report, however many
-  reports it holds. With 64 partitions and `gateway.linger_s` = 0.05 six reports share one at 8 000
-  requests/s, three at 4 000. A longer `gateway.linger_s` fills them.
-- Of the gateway's own part some 12 µs are the report: two keyed hashes, its place in a frame, JSON,
-  limits, validation and counts. The rest is Kafka's client.
+- The ratio depends on the number of reports per frame. A frame costs about a third of the
+  processor time of a report, however many reports it contains. With 64 partitions and
+  `gateway.linger_s` = 0.05 a frame has six reports at 8 000 requests/s, three at 4 000; with a
+  longer `gateway.linger_s` it has more.
+- Of the gateway's own time some 12 µs are for the report: two keyed hashes, adding it to a frame,
+  JSON, limits, validation and counts. Kafka's client takes the rest.
 - A billion devices that report once in 30 daily epochs send 400 reports per second on average.
 - TLS comes on top, mostly once per connection, and is not measured here.
 """

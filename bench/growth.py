@@ -48,21 +48,22 @@ from tests.report_frames import encode_reports
 
 TITLE = "How stages grow"
 TEXT = """
-Each row is one process that does one stage at one size; what takes less than a second is done three
-times, and the least counts. *Memory* is beyond the smallest size of the stage. *n^x* compares a
-size with the one before, and the row of all sizes the last with the first; in brackets is the power
-of n·log n, which no stage may exceed but where small sizes do without something: a table that fits
-the processor's cache, rows that need no second merge.
+Each row is one process that runs one stage at one size; stages of less than a second run three
+times, and the shortest time counts. *Memory* is in addition to that of the stage's smallest size.
+*n^x* is the growth from the previous size, in the row of all sizes from the first to the last. The
+number in brackets is the growth of n·log n. A stage may exceed it only if its small sizes avoid
+some work: a table that fits the processor's cache, or rows that need no second merge.
 """
 AFTER = """
-Three stages take more than n·log n between two sizes, each for a reason that ends:
+Three stages grow faster than n·log n between two sizes, each for a reason that does not continue at
+larger sizes:
 
-- *Rows added up*. A million rows are merged once. More come in several merges, each when as many
-  rows wait as there are already: three per row at most, however many rows there are.
+- *Rows added up*. Up to a million rows are merged once. More rows are merged in several steps, each
+  when as many new rows wait as are already merged: at most three merges per row, for any number.
 - *Reports judged*. The table of fingerprints doubles when it is half full, and all fingerprints are
-  placed again: between no time and twice per fingerprint, by where a size is between powers of two.
-- *Table reloaded*. Room for all is reserved, so nothing is placed again. The table outgrows the
-  processor's caches; that this is the reason was not shown separately.
+  inserted again: zero to two times per fingerprint, depending on the size between powers of two.
+- *Table reloaded*. Space for all fingerprints is reserved, so none is inserted again. The table
+  becomes larger than the processor's caches, which is probably the reason; we did not test that.
 
 <picture>
   <source media="(prefers-color-scheme: dark)" srcset="growth-dark.svg">

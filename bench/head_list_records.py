@@ -41,12 +41,12 @@ from blendstream.streams.tables.redis import connect_redis
 TITLE = "Head list from many records"
 TEXT = """
 The work of the head-list job between the seal and the commit: rows read from Redis, added up,
-noised, chosen, ranked and estimated. Text is 55 bytes per record, 8 partitions. *Bytes per record*
-is the memory that the process takes beyond one with 1 000 records. Beside it on as many records:
-the plain way, every record an object, and numpy's float noise alone.
+noised, selected, ranked and estimated. Text is 55 bytes per record, 8 partitions. *Bytes per
+record* is the additional memory, compared with a process that has 1 000 records. The baselines, on
+as many records, are a version with one Python object per record, and numpy's float noise alone.
 
-A second of each row is loading SciPy and the estimates of 200 listed records. Of the rest four
-fifths are adding rows up: two fifths hashing the text, a fifth sorting.
+In each row one second is for loading SciPy and for the estimates of 200 listed records. Four fifths
+of the remaining time add up rows; hashing the text takes two fifths of it, sorting a fifth.
 """
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)

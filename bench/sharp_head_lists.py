@@ -22,9 +22,10 @@ from blendstream.evaluation.populations import Setting
 
 TITLE = "`sharp` beside `paper`: length of the list"
 TEXT = """
-Records on the head list from the same people at the same ε and δ, Zipf population, means of 40
-runs; in brackets, times the paper's. *Known records*: each epoch's list is known in the next, while
-the paper starts over. *30 records*: people hold about 30 records; the paper's theorem takes one.
+The number of records on the head list, from the same people at the same ε and δ, Zipf population,
+means of 40 runs; in brackets, relative to the paper's. *Known records*: each epoch's list is known
+in the next, while the paper's algorithm has no memory. *30 records*: people hold about 30 records,
+of which the paper's theorem allows one.
 """
 
 RECORDS_HELD = 30
