@@ -16,7 +16,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Five required numbers, and others whose defaults suit most applications.
+    """Limits of one device: five are required, the others have defaults for most applications.
 
     Budgets add up over a sliding period: within any `period_s` seconds, all reports together stay
     within `epsilon_per_period` and `delta_per_period` (basic composition).

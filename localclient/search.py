@@ -123,7 +123,7 @@ class PublishedResult:
 
     @property
     def empty(self) -> bool:
-        """Return True if nothing can be found in it: keep the publication fetched before."""
+        """Return True if a search can find nothing in it: keep the publication fetched before."""
         return not self._urls and not self._queries
 
     def search(self, query: str, limit: int | None = None) -> list[RankedUrl]:

@@ -99,7 +99,7 @@ def read_sent_log(state: State, limits: Limits, now_s: int) -> SentLog:
 
 
 def odds_factor(epsilon: float) -> float | None:
-    """Return e^ε to three digits; `None` where it is beyond all numbers."""
+    """Return e^ε to three digits; `None` if it is too large for a float."""
     return float(f"{math.exp(epsilon):.3g}") if epsilon < 700 else None
 
 
@@ -111,7 +111,7 @@ def describe_answers(
 
 
 def note_submission(state: State, submission: Submission) -> State:
-    """Return the state whose last entry says what is sent; drop the oldest answers if too large."""
+    """Add the submission to the last budget entry; drop the oldest answers above the size limit."""
     *earlier, last = state.budget_entries
     entries = (*earlier, replace(last, submission=submission))
     return replace(state, budget_entries=_bounded(entries))

@@ -55,7 +55,7 @@ def select_forgotten(
 
 
 def select_beyond(values: NDArray[np.float64] | NDArray[np.int64], most: int) -> NDArray[np.bool_]:
-    """Mark all but the `most` largest values; of equal ones the later are marked.
+    """Mark all but the `most` largest values; among equal values the earlier count as larger.
 
     >>> select_beyond(np.array([3, 1, 2, 1]), most=3).tolist()
     [False, False, False, True]

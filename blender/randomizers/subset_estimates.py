@@ -35,7 +35,7 @@ __all__ = ["RandomizedResponseEstimator", "SubsetSelectionEstimator"]
 
 
 class SubsetSelectionEstimator(SubsetSelection):
-    """Subset selection with its estimates and a channel for simulations."""
+    """The `subset-selection` randomizer with its estimator, and a fast channel for simulations."""
 
     def __init__(self, cells: Cells, spec: RandomizerSpec) -> None:
         """Derive p and q from the device's ω and E."""

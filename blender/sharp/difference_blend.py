@@ -50,9 +50,9 @@ NAME = "between-groups"
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """The blend, how far the groups differ, and which cells are disputed.
+    """The blended estimates, the difference between the groups, and a mask of disputed cells.
 
-    `difference` is `None` if only one group has data: nothing was compared.
+    `difference` is `None` if only one group has data.
     """
 
     estimates: GroupEstimates

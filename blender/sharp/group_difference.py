@@ -69,7 +69,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far the two groups differ, as one list shows it.
+    """The difference between the two groups, estimated from one list.
 
     `typical` is the relative difference of a record's share between the groups, a root mean square
     over the listed records that are no outliers; `low` and `high` are its 95 % interval. `common`

@@ -28,7 +28,7 @@ class LogLikelihood(Protocol):
     """log P(y | p) at given rows and shares."""
 
     def logs(self, rows: IntArray, shares: slice) -> FloatArray:
-        """Return it for these rows at these shares."""
+        """Return log P(y | p) of these rows at these shares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class KnownOrNew:
     came: FloatArray
 
     def logs(self, rows: IntArray, shares: slice) -> FloatArray:
-        """Return its logarithm for these rows at these shares."""
+        """Return the log-likelihood of these rows' status at these shares."""
         as_known = self.stayed[rows, np.newaxis] + self.came[shares]
         here = np.where(self.known[rows, np.newaxis], as_known, 1 - as_known)
         return np.asarray(np.log(np.maximum(here, _TINY)))

@@ -170,7 +170,7 @@ class RandomizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class HeadList:
-    """The released selection of the opt-in group, and how devices report on it.
+    """The records that the opt-in group selected, and the randomizer of devices' reports on them.
 
     `records` is the whole selected list in published order; the first `listed` of them (at most M)
     have a cell each. `noisy_counts`, if the selector releases them, is parallel.

@@ -65,7 +65,7 @@ LOG_CAP = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRecords:
-    """Their states by mode and record, flattened; `rows` are their places among all records."""
+    """States of the reference records by mode, flattened; `rows` index them among all records."""
 
     rows: NDArray[np.int64]
     mean: FloatArray
