@@ -81,7 +81,7 @@ async def examine(
 
 
 def versions(installed: Callable[[str], str] = version) -> Finding:
-    """List the most important libraries, or those that are older than required."""
+    """Check the versions of the most important libraries, and list those that are too old."""
     try:
         # An upper bound may come first: faust-streaming<0.16,>=0.15.3
         listed = "\n".join(requires("blendstream") or ())

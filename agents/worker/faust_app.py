@@ -176,7 +176,7 @@ class CountingApp(faust.App):
         self.on_partitions_revoked.connect(self._on_revoked)  # type: ignore[arg-type]
 
     async def on_first_start(self) -> None:
-        """Do not create the folder of Faust's tables: we use none, and a kill would leave it."""
+        """Skip Faust's creation of a folder for its tables, which this app does not use."""
 
     async def _on_revoked(self, _app: faust.App, revoked: set[TP], **_: Any) -> None:
         for counter in self.counters.values():

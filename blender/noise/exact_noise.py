@@ -79,7 +79,7 @@ def laplace_variance(scale: float) -> float:
 
 
 def laplace_tail(j: int, *, scale: float) -> float:
-    """Return P(X ≥ j) for discrete Laplace: e^{−j/b}/(1+e^{−1/b}) for j ≥ 1, by symmetry below.
+    """Return P(X ≥ j) for discrete Laplace: e^{−j/b}/(1+e^{−1/b}) for j ≥ 1; by symmetry for j < 1.
 
     >>> round(laplace_tail(0, scale=0.5) + laplace_tail(1, scale=0.5), 12)
     1.0

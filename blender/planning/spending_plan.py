@@ -49,7 +49,7 @@ _FILTER = 1.2
 
 @dataclass(frozen=True, slots=True)
 class PlannedService:
-    """The sizes that an operator knows before the start."""
+    """Numbers of people, ε, δ and epochs of a service that is not running yet."""
 
     optin_users: int
     clients: int

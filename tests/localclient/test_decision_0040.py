@@ -345,7 +345,7 @@ CLAIMS: dict[str, tuple[Test, ...]] = {
     "The list is downloaded twice per report": (
         test_a_list_is_downloaded_twice_for_a_report_and_about_hourly_while_nothing_is_new,
     ),
-    "wrong list first costs the device that epoch": (
+    "the device cannot answer the right list of that epoch": (
         test_a_wrong_list_that_is_shown_first_costs_the_device_that_window_only,
     ),
     "stays silent until time has caught up": (
