@@ -35,12 +35,12 @@ def shares_beside_baselines(*, search_shaped: bool) -> Panels:
         for population in summary.populations(_SHARE):
             if (population in ("aol", "yandex")) == search_shaped:
                 for metric in ("top_l1", "ndcg"):
-                    yield _by_share(summary, settings[population], metric)
+                    yield _panel_by_share(summary, settings[population], metric)
 
     return panels
 
 
-def _by_share(summary: Summary, setting: Setting, metric: str) -> Panel:
+def _panel_by_share(summary: Summary, setting: Setting, metric: str) -> Panel:
     lines = [
         Line(summary.curve(_SHARE, setting.name, metric, series), label, colour)
         for series, label, colour in (
@@ -50,7 +50,7 @@ def _by_share(summary: Summary, setting: Setting, metric: str) -> Panel:
         )
     ]
     lines += [
-        Line(_everywhere(summary, setting.name, metric, series), label, colour, dash)
+        Line(_level_line(summary, setting.name, metric, series), label, colour, dash)
         for series, label, colour, dash in (
             (GIVEN, "local, given", "limit", 1),
             (PEM, "local, PEM", "fourth", 1),
@@ -75,7 +75,7 @@ def _by_share(summary: Summary, setting: Setting, metric: str) -> Panel:
     )
 
 
-def _everywhere(summary: Summary, population: str, metric: str, series: str) -> Curve:
+def _level_line(summary: Summary, population: str, metric: str, series: str) -> Curve:
     """Return a level line at the value for no opt-in users, which the share does not change."""
     mean = summary.at(_SHARE, population, metric, series, 0.0)
     return Curve(series, [0.0, 1.0], [mean, mean]) if mean else Curve(series, [], [])

@@ -105,7 +105,7 @@ class ZipfPeople:
 
     def records(self, numbers: IntArray) -> list[Record]:
         """Return texts whose order does not depend on rank, because ties are broken by text."""
-        queries, urls = _scrambled(numbers // self.urls), _scrambled(numbers)
+        queries, urls = _scramble(numbers // self.urls), _scramble(numbers)
         return [
             Record(f"query {query:08x}", f"{url:08x}.example/")
             for query, url in zip(queries, urls, strict=True)
@@ -119,7 +119,7 @@ class ZipfPeople:
         return _zipf_sums(self.queries, self.query_exponent, self.offset)
 
 
-def _scrambled(numbers: IntArray) -> list[int]:
+def _scramble(numbers: IntArray) -> list[int]:
     """Map each number below 2^32 to another one: multiplying by an odd number is one-to-one."""
     scrambled: list[int] = (numbers.astype(np.uint64) * 2_654_435_769 % 2**32).tolist()
     return scrambled

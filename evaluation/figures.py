@@ -131,7 +131,7 @@ def _list_of_ten(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[
         )  # fmt: skip
 
 
-def _along(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:
+def _panels(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:
     """Return the panels of L1 or NDCG against ε or the opt-in share, one per population."""
 
     def panels(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
@@ -142,7 +142,7 @@ def _along(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:
                     settings[population].title,
                     "share of users who opt in" if share else EPSILON_LABEL,
                     label,
-                    list(_by_size(summary, experiment, population, metric)),
+                    list(_size_lines(summary, experiment, population, metric)),
                     y_scale="linear" if metric == "ndcg" else "log",
                     y_range=(None, 1.005) if metric == "ndcg" else (None, None),
                     percent_x=share,
@@ -152,7 +152,7 @@ def _along(experiment: str, metric: str, label: str, *, tables: bool) -> Panels:
     return panels
 
 
-def _by_size(summary: Summary, experiment: str, population: str, metric: str) -> Iterator[Line]:
+def _size_lines(summary: Summary, experiment: str, population: str, metric: str) -> Iterator[Line]:
     """Yield a line per profile (its colour) and head-list size (its dash)."""
     names = summary.series(experiment, population, "reached")
     sizes = sorted({int(name.rsplit(" ", 1)[1]) for name in names})
@@ -368,16 +368,16 @@ def _weights(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Pane
 FIGURES = (
     Figure("figure-11-budget-split", _budget_split, columns=3),
     Figure("figure-12-list-of-ten", _list_of_ten),
-    Figure("figure-13-l1-by-optin-share", _along("optin_share", "l1", L1_LABEL, tables=False)),
+    Figure("figure-13-l1-by-optin-share", _panels("optin_share", "l1", L1_LABEL, tables=False)),
     Figure(
-        "figure-14-ndcg-by-optin-share", _along("optin_share", "ndcg", NDCG_LABEL, tables=False)
+        "figure-14-ndcg-by-optin-share", _panels("optin_share", "ndcg", NDCG_LABEL, tables=False)
     ),
-    Figure("figure-15-l1-by-epsilon", _along("epsilon", "l1", L1_LABEL, tables=False)),
-    Figure("figure-16-ndcg-by-epsilon", _along("epsilon", "ndcg", NDCG_LABEL, tables=False)),
-    Figure("tables-l1-by-optin-share", _along("optin_share", "l1", L1_LABEL, tables=True)),
-    Figure("tables-ndcg-by-optin-share", _along("optin_share", "ndcg", NDCG_LABEL, tables=True)),
-    Figure("tables-l1-by-epsilon", _along("epsilon", "l1", L1_LABEL, tables=True)),
-    Figure("tables-ndcg-by-epsilon", _along("epsilon", "ndcg", NDCG_LABEL, tables=True)),
+    Figure("figure-15-l1-by-epsilon", _panels("epsilon", "l1", L1_LABEL, tables=False)),
+    Figure("figure-16-ndcg-by-epsilon", _panels("epsilon", "ndcg", NDCG_LABEL, tables=False)),
+    Figure("tables-l1-by-optin-share", _panels("optin_share", "l1", L1_LABEL, tables=True)),
+    Figure("tables-ndcg-by-optin-share", _panels("optin_share", "ndcg", NDCG_LABEL, tables=True)),
+    Figure("tables-l1-by-epsilon", _panels("epsilon", "l1", L1_LABEL, tables=True)),
+    Figure("tables-ndcg-by-epsilon", _panels("epsilon", "ndcg", NDCG_LABEL, tables=True)),
     Figure("baselines-by-optin-share", shares_beside_baselines(search_shaped=True)),
     Figure("baselines-elsewhere", shares_beside_baselines(search_shaped=False)),
     Figure("baselines-list-of-ten", list_of_ten_beside_local),

@@ -209,7 +209,7 @@ class _Run:
         optin_p = self.p * self.differ
         optin_p /= optin_p.sum()
         release = self._release(self.s.next(optin_p, self.rng)[:-1])
-        release, forgotten = self._remembered(epoch, release)
+        release, forgotten = self._order_and_forget(epoch, release)
         listed = slice(0, min(self.setting.list_size, len(release.places)))
         cells = release.places[listed]
         head = self._head_list(release.texts[listed])
@@ -265,7 +265,9 @@ class _Run:
         self.place.update(zip(texts, kept.tolist(), strict=True))
         return _Release(kept, texts, noisy, selection.threshold, known[kept])
 
-    def _remembered(self, epoch: int, release: _Release) -> tuple[_Release, tuple[Record, ...]]:
+    def _order_and_forget(
+        self, epoch: int, release: _Release
+    ) -> tuple[_Release, tuple[Record, ...]]:
         """Return the release in the order of its cells, and the records that are now forgotten."""
         value: FloatArray = release.counts.astype(np.float64)
         if not release.texts:
@@ -373,7 +375,7 @@ class _Run:
             np.bincount(group, weights=a[listed]) for a in (state.mean[0], truth, state.variance)
         )
         in_query = np.abs(total - total_truth) <= Z_95 * np.sqrt(total_variance)
-        own_l1, own_top_l1 = self._alone(cells, top, own)
+        own_l1, own_top_l1 = self._score_alone(cells, top, own)
         return EpochScores(
             own_l1=own_l1,
             own_top_l1=own_top_l1,
@@ -392,7 +394,9 @@ class _Run:
             drift=state.drift,
         )
 
-    def _alone(self, cells: IntArray, top: IntArray, own: FloatArray | None) -> tuple[float, float]:
+    def _score_alone(
+        self, cells: IntArray, top: IntArray, own: FloatArray | None
+    ) -> tuple[float, float]:
         """Return L1 of the epoch's own estimate over the listed records and over the true top."""
         if own is None:
             return float("nan"), float("nan")

@@ -130,13 +130,13 @@ def _measure(setting: Setting, point: float, rng: np.random.Generator) -> Iterat
         for epoch, scores in enumerate(history, start=1):
             if np.isfinite(value := getattr(scores, metric)):
                 yield value_at(epoch, metric, value)
-    yield from (value_at(0, m, v) for m, v in _late(history[_FROM[case.way] - 1 :]))
+    yield from (value_at(0, m, v) for m, v in _average_late(history[_FROM[case.way] - 1 :]))
     if case.world == "shocked":
         hit = history[SHOCK - 1]
         yield from (value_at(-1, m, getattr(hit, m)) for m in ("own_l1", "filter_l1", "covered"))
 
 
-def _late(history: list[EpochScores]) -> Iterator[tuple[str, float]]:
+def _average_late(history: list[EpochScores]) -> Iterator[tuple[str, float]]:
     for metric in _LATE:
         values = [getattr(scores, metric) for scores in history]
         finite = [value for value in values if np.isfinite(value)]

@@ -56,7 +56,7 @@ def error_by_total(summary: Summary, settings: Mapping[str, Setting]) -> Iterato
             f"ε that a person spends in all {EPOCHS} epochs",
             _top_label(settings[population]),
             [
-                Line(_by_total(summary, population, way, metric), label, colour, dash)
+                Line(_curve_by_total(summary, population, way, metric), label, colour, dash)
                 for way, metric, label, colour, dash in (
                     (PAPER, "own_top_l1", "paper", "paper", 0),
                     ("rotated", "own_top_l1", "sharp, rotated", "fourth", 0),
@@ -71,7 +71,7 @@ def error_by_total(summary: Summary, settings: Mapping[str, Setting]) -> Iterato
         )
 
 
-def _by_total(summary: Summary, population: str, way: str, metric: str) -> Curve:
+def _curve_by_total(summary: Summary, population: str, way: str, metric: str) -> Curve:
     found = [
         (total, mean)
         for total in TOTALS

@@ -62,22 +62,24 @@ DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 def _head_list(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """Yield the number of records that each selector finds, and of those in the true top."""
     for series, profile in (("threshold (paper)", "paper"), ("keeps its counts (sharp)", "sharp")):
-        yield from _size(series, point, setting, listed_in_one_epoch(setting, profile, point, rng))
+        yield from _measure_list(
+            series, point, setting, listed_in_one_epoch(setting, profile, point, rng)
+        )
     if setting.is_log:  # each user has one record, in one epoch
         return
     *_, known = _epochs(setting, point, rng)
-    yield from _size("and known keys, epoch 12", point, setting, known)
+    yield from _measure_list("and known keys, epoch 12", point, setting, known)
     for records_each in (10, 30):
         listed = listed_in_one_epoch(setting, "sharp", point, rng, records_each=records_each)
-        yield from _size(f"{records_each} records a user", point, setting, listed)
+        yield from _measure_list(f"{records_each} records a user", point, setting, listed)
 
 
 def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> Iterator[Value]:
     """Yield the list's size over epochs, with and without keeping known records."""
     for epoch, known in enumerate(_epochs(setting, 4.0, rng), start=1):
-        yield from _size("known keys", epoch, setting, known)
+        yield from _measure_list("known keys", epoch, setting, known)
         for series, profile in (("same, without memory", "sharp"), ("paper", "paper")):
-            yield from _size(
+            yield from _measure_list(
                 series, epoch, setting, listed_in_one_epoch(setting, profile, 4.0, rng)
             )
 
@@ -119,7 +121,7 @@ def listed_in_one_epoch(
     return np.asarray(numbers[selection.kept], dtype=np.int64)
 
 
-def _size(series: str, x: float, setting: Setting, listed: IntArray) -> Iterator[Value]:
+def _measure_list(series: str, x: float, setting: Setting, listed: IntArray) -> Iterator[Value]:
     yield Value(series, x, "found", float(len(listed)))
     if len(listed):
         in_top = np.isin(listed, setting.people.top(len(listed))).mean()
@@ -133,12 +135,12 @@ def _coverage(setting: Setting, point: float, rng: np.random.Generator) -> Itera
         parameters = parameters_of(setting, epsilon=point)
         epoch = run_epoch(profile, setting, optin, parameters, rng, intervals=True)
         estimates = epoch.estimates
-        yield from _covered(profile, epoch, estimates.blended.cells)
-        yield from _covered(f"{profile}, opt-in", epoch, estimates.optin.cells)
-        yield from _covered(f"{profile}, clients", epoch, estimates.client.cells)
+        yield from _measure_intervals(profile, epoch, estimates.blended.cells)
+        yield from _measure_intervals(f"{profile}, opt-in", epoch, estimates.optin.cells)
+        yield from _measure_intervals(f"{profile}, clients", epoch, estimates.client.cells)
 
 
-def _covered(series: str, epoch: SimulatedEpoch, estimates: Estimates) -> Iterator[Value]:
+def _measure_intervals(series: str, epoch: SimulatedEpoch, estimates: Estimates) -> Iterator[Value]:
     listed = len(epoch.truth.listed)
     truth = epoch.truth.cells[:listed]
     low, high = estimates.low[:listed], estimates.high[:listed]

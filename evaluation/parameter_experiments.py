@@ -48,7 +48,7 @@ def _answers(setting: Setting, point: float, rng: np.random.Generator) -> Iterat
             epoch = run_numbered_epoch(
                 profile, setting, optin, parameters, rng, clients=clients, client_records=held
             )
-            yield from _scored(f"{profile}, {held} held", point, setting, epoch)
+            yield from _score(f"{profile}, {held} held", point, setting, epoch)
 
 
 def _selection_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -60,7 +60,7 @@ def _selection_share(setting: Setting, point: float, rng: np.random.Generator) -
             epoch = run_numbered_epoch(
                 profile, setting, optin, parameters, rng, clients=clients, selection_share=point
             )
-            yield from _scored(f"{profile}, M = {size}", point, setting, epoch, size)
+            yield from _score(f"{profile}, M = {size}", point, setting, epoch, size)
 
 
 def _list_length(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
@@ -69,7 +69,7 @@ def _list_length(setting: Setting, point: float, rng: np.random.Generator) -> It
     for profile in setting.profiles:
         parameters = _parameters(setting, list_size=int(point))
         epoch = run_numbered_epoch(profile, setting, optin, parameters, rng, clients=clients)
-        yield from _scored(profile, point, setting, epoch, int(point))
+        yield from _score(profile, point, setting, epoch, int(point))
 
 
 def _parameters(setting: Setting, list_size: int | None = None) -> PrivacyParameters:
@@ -77,7 +77,7 @@ def _parameters(setting: Setting, list_size: int | None = None) -> PrivacyParame
     return parameters_of(setting, list_size=list_size, records_per_optin_user=1)
 
 
-def _scored(
+def _score(
     series: str, x: float, setting: Setting, epoch: SimulatedEpoch, size: int | None = None
 ) -> Iterator[Value]:
     """Score the blend and the clients' estimates; a list that stays too short is only counted."""

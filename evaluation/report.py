@@ -122,15 +122,15 @@ def _headline(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[str
             if paper and sharp:
                 label_m = label.replace("M", str(setting.list_size))
                 yield (
-                    f"| {setting.title} | {label_m} | {_shown(paper)} | {_shown(sharp)} "
-                    f"| {sharp.mean / paper.mean:.2f} | {_shown(limit) if limit else ''} |"
+                    f"| {setting.title} | {label_m} | {_format(paper)} | {_format(sharp)} "
+                    f"| {sharp.mean / paper.mean:.2f} | {_format(limit) if limit else ''} |"
                 )
         for label, experiment, x, series in _LENGTHS:
             paper, sharp = (summary.at(experiment, name, "found", s, x) for s in series)
             if paper and sharp:
                 yield (
-                    f"| {setting.title} | {label} | {_shown(paper)} "
-                    f"| {_shown(sharp)} | {sharp.mean / paper.mean:.2f} | |"
+                    f"| {setting.title} | {label} | {_format(paper)} "
+                    f"| {_format(sharp)} | {sharp.mean / paper.mean:.2f} | |"
                 )
         paper, sharp = (
             summary.at("coverage", name, "covered", profile, 0.0) for profile in PROFILES
@@ -158,7 +158,7 @@ _LENGTHS = (
 )  # fmt: skip
 
 
-def _shown(mean: Mean) -> str:
+def _format(mean: Mean) -> str:
     value = f"{mean.mean:.3g}" if mean.mean < 1000 else f"{mean.mean:.0f}"
     return value if mean.runs < 2 else f"{value} ± {mean.error:.1g}"
 

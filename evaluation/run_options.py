@@ -105,7 +105,7 @@ _PARAMETERS: dict[str, tuple[Callable[[str], Any], str, str, tuple[str, ...]]] =
 }  # fmt: skip
 
 
-def _given(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
+def _given_parameters(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
     """Yield option, field and value of each parameter on the command line."""
     for option, (_, _, _, (field,)) in _PARAMETERS.items():
         value = getattr(arguments, option[2:].replace("-", "_"))
@@ -117,7 +117,7 @@ def changed_parameters(arguments: argparse.Namespace) -> str:
     """Return the given parameters in one line; a resumed evaluation must have the same ones."""
     return "".join(
         f", {option[2:]} {','.join(map(str, value)) if isinstance(value, tuple) else f'{value:g}'}"
-        for option, _, value in _given(arguments)
+        for option, _, value in _given_parameters(arguments)
     )
 
 
@@ -157,7 +157,7 @@ def populations_of(
     if not settings and not arguments.log:
         raise ParameterError("nothing to evaluate: name a population, a --table or a --log")
     tallies = {}
-    _with_parameters(AOL, arguments)  # errors in parameters must not wait for a log
+    _apply_parameters(AOL, arguments)  # errors in parameters must not wait for a log
     for path, names_of_columns in zip(arguments.log, columns, strict=True):
         setting, tally = log_setting(
             path,
@@ -174,7 +174,7 @@ def populations_of(
             f"two populations are called {', '.join(twice)}; a table or log is called like its "
             "file without the endings: name each once, or rename one"
         )
-    made = [_with_parameters(s, arguments).scaled(scale, arguments.seed) for s in settings]
+    made = [_apply_parameters(s, arguments).scaled(scale, arguments.seed) for s in settings]
     return made, tallies
 
 
@@ -187,8 +187,8 @@ def _log_columns(text: str) -> LogColumns:
     return LogColumns(*names)
 
 
-def _with_parameters(setting: Setting, arguments: argparse.Namespace) -> Setting:
-    changes = {field: value for _, field, value in _given(arguments)}
+def _apply_parameters(setting: Setting, arguments: argparse.Namespace) -> Setting:
+    changes = {field: value for _, field, value in _given_parameters(arguments)}
     if sizes := changes.get("list_sizes"):
         require(min(sizes) >= 1, f"--list-size must be at least 1, got {min(sizes)}")
         changes["list_size"] = max(sizes)

@@ -183,7 +183,7 @@ def read_clicks(
 
     Without `columns` the header decides: the AOL release's names, or `user, query, url[, time]`.
     """
-    with _opened(path) as (file, position):
+    with _open_log(path) as (file, position):
         rows = _csv_rows(file) if _suffix(path) == ".csv" else _tab_rows(file)
         try:
             yield from _clicks(path, rows, columns, tally, with_times, position)
@@ -316,7 +316,7 @@ def _lines(file: IO[str]) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[str], Callable[[], int]]]:
+def _open_log(path: Path) -> Iterator[tuple[IO[str], Callable[[], int]]]:
     """Open for reading; also return a function for the position in the (perhaps gzipped) file."""
     try:
         raw = path.open("rb")

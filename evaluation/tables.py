@@ -28,10 +28,10 @@ def table_name(path: Path) -> str:
     >>> table_name(Path("clicks_2013.jan.tsv.gz"))
     'clicks-2013.jan'
     """
-    return _unpacked(path).stem.replace("_", "-")
+    return _without_gz(path).stem.replace("_", "-")
 
 
-def _unpacked(path: Path) -> Path:
+def _without_gz(path: Path) -> Path:
     return path.with_suffix("") if path.suffix == ".gz" else path
 
 
@@ -65,7 +65,7 @@ def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArr
 
 def _rows(path: Path, lines: Iterable[str], columns: Sequence[str]) -> Iterator[tuple[Record, int]]:
     # In a TSV a quote is a character like any other: a query may begin with one.
-    if _unpacked(path).suffix == ".tsv":
+    if _without_gz(path).suffix == ".tsv":
         rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         rows = csv.DictReader(lines)

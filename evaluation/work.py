@@ -47,7 +47,7 @@ def plan(
         for setting in settings:
             if experiment.suits(setting):
                 repeated = runs or experiment.runs_on(setting)
-                axis = _thinned(list(experiment.points(setting)), points)
+                axis = _thin(list(experiment.points(setting)), points)
                 ordered += [
                     (run / repeated, Unit(experiment.name, setting.name, point, run))
                     for run in range(repeated)
@@ -56,7 +56,7 @@ def plan(
     return [unit for _, unit in sorted(ordered, key=lambda pair: pair[0])]
 
 
-def _thinned(axis: list[float], points: int | None) -> list[float]:
+def _thin(axis: list[float], points: int | None) -> list[float]:
     if points is None or len(axis) <= points:
         return axis
     return [axis[round(i * (len(axis) - 1) / (points - 1))] for i in range(points)]

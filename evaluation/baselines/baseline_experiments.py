@@ -46,7 +46,7 @@ FEWER_SHARES = (0.0, 0.001, 0.0025, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 EPSILONS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
-def _by_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
+def _score_by_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
     """Compare on people who hold one record each, of whom a share opts in."""
     items, parameters = held_records(setting, rng), _parameters(setting)
     size = setting.list_size
@@ -105,7 +105,7 @@ BASELINE_EXPERIMENTS = (
         "baselines",
         "error and NDCG against the share who opt in, from none to all, beside the baselines",
         lambda setting: FEWER_SHARES if setting.coarse else SHARES,
-        _by_share,
+        _score_by_share,
         runs=10,
         populations=("aol", "yandex", "setting-a", "setting-b"),
         large_runs=3,

@@ -58,7 +58,7 @@ def held_records(setting: Setting, rng: np.random.Generator) -> HeldItems:
         probability=people.probability,
         records=people.records,
         codes=lambda numbers: (
-            (_mixed(people.query(numbers)) << URL_BITS) | (_mixed(numbers) & ((1 << URL_BITS) - 1))
+            (_mix(people.query(numbers)) << URL_BITS) | (_mix(numbers) & ((1 << URL_BITS) - 1))
         ),
     )
 
@@ -84,7 +84,7 @@ def held_queries(setting: Setting, rng: np.random.Generator) -> HeldItems:
         records=lambda numbers: [
             Record(record.query, "") for record in people.records(representatives(numbers))
         ],
-        codes=_mixed,
+        codes=_mix,
     )
 
 
@@ -100,7 +100,7 @@ def _number_of_queries(people: People) -> int:
     return len(np.unique(people.query(people.top(_EVERYTHING))))
 
 
-def _mixed(numbers: IntArray) -> IntArray:
+def _mix(numbers: IntArray) -> IntArray:
     """Turn each number below 2^32 into another one, so that neighbours share no beginning.
 
     The mapping is one-to-one: xor with the upper bits and multiplication by an odd number have
