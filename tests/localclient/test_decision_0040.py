@@ -221,7 +221,7 @@ def test_a_service_that_once_had_very_short_windows_is_refused_by_its_numbers(
 ) -> None:
     """The devices' `min_window_s` must be the shortest window that the service ever had."""
     gateway.show(head_list(START // 60))
-    with pytest.raises(HeadListRefused, match="windows of 3600 s since 1970"):
+    with pytest.raises(HeadListRefused, match="windows of min_window_s=3600 since 1970"):
         device(gateway, tmp_path / "hours", clock).report_now()
     own = limits(min_window_s=60)
     assert (
