@@ -45,7 +45,7 @@ class Experiment:
         return not self.reason_against(setting)
 
     def reason_against(self, setting: Setting) -> str:
-        """State why the experiment cannot run on this population; empty if it can."""
+        """Return the reason why the experiment cannot run on this population; empty if it can."""
         if setting.is_log:
             return self.not_on_logs
         if setting.is_table:

@@ -54,7 +54,7 @@ def draw_all(
 
 
 def without_lines(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[str]:
-    """Name the figures that have no line to draw although their experiment was measured."""
+    """Yield the names of figures without a line to draw although their experiment was measured."""
     for figure in FIGURES:
         panels = list(figure.panels(summary, settings))
         if panels and not any(line.curve.x for panel in panels for line in panel.lines):

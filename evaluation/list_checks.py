@@ -64,6 +64,8 @@ def _lines(summary: Summary, experiment: str, metric: str) -> Iterator[tuple[str
 
 
 def list_of_ten(metric: str) -> Check:
+    """Check that NDCG of a list of ten is above 95 % at every ε."""
+
     def check(summary: Summary) -> Shown | None:
         curve = summary.curve("list_of_ten", "aol", metric, "paper, M = 10")
         sharp = summary.curve("list_of_ten", "aol", metric, "sharp, M = 10")
@@ -236,7 +238,7 @@ def ndcg_for_all_but(experiment: str, x: float, left_out: int) -> Check:
 
 
 def ndcg_everywhere(summary: Summary) -> Shown | None:
-    """Check, per data set, that NDCG of every list is above 95 % at every ε."""
+    """Check for each data set that NDCG of every list is above 95 % at every ε."""
     parts, holds = [], []
     for population in POPULATIONS:
         above = True

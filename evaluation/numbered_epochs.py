@@ -55,7 +55,7 @@ class NumberedRecords:
 
     @property
     def numbers(self) -> dict[Record, int]:
-        """Number in the population of each record that was returned."""
+        """Return the population's number of each record that this table has returned."""
         return {record: int(self._numbers[place]) for record, place in self._places.items()}
 
     def places(self, records: Sequence[Record]) -> IntArray:

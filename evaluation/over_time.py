@@ -127,6 +127,7 @@ class _People:
     holders: IntArray | None = field(default=None)
 
     def next(self, p: FloatArray, rng: np.random.Generator) -> IntArray:
+        """Draw the holders of the next epoch: some keep their records, the others draw from p."""
         if self.holders is None:
             self.holders = rng.multinomial(self.users, p)
             if self.habit is None:
@@ -149,6 +150,7 @@ class _Release:
     known: NDArray[np.bool_]
 
     def ordered(self, order: IntArray) -> _Release:
+        """Return this release with its records in another order."""
         return _Release(
             self.places[order],
             [self.texts[i] for i in order.tolist()],

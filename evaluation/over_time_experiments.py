@@ -102,7 +102,7 @@ _BY_NUMBER = {float(case.number): case for case in _CASES}
 
 
 def series_of(way: str, total: float, world: str = "stationary") -> str:
-    """Name a curve."""
+    """Return the name of a curve."""
     return f"{way}, total {total:g}, {world}"
 
 

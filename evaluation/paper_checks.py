@@ -53,7 +53,7 @@ class Shown(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Summary: "yes", "partly" or "no"."""
+        """Return "yes", "partly" or "no"."""
         if all(self.holds):
             return "yes"
         return "partly" if any(self.holds) else "no"
@@ -63,14 +63,17 @@ Check = Callable[[Summary], Shown | None]
 
 
 def percent(value: float) -> str:
+    """Format a proportion as a percentage with three digits."""
     return f"{100 * value:.3g} %"
 
 
 def epsilon_text(x: float) -> str:
+    """Format a value of ε."""
     return f"ε = {x:g}"
 
 
 def mean_text(mean: Mean, digits: int = 3) -> str:
+    """Format a mean with its standard error."""
     return f"{mean.mean:.{digits}f} ± {mean.error:.{digits}f}"
 
 
@@ -90,6 +93,7 @@ def _regressions(summary: Summary, *names: str) -> list[Mean] | None:
 
 
 def one_regression(summary: Summary) -> Shown | None:
+    """Check that the blend has on average at most one estimate out of order."""
     counted = _regressions(summary, "blended")
     if counted is None:
         return None
@@ -167,6 +171,7 @@ def _square_error(summary: Summary, name: str, ranks: Sequence[int] = range(1, 1
 
 
 def query_beats_urls(summary: Summary) -> Shown | None:
+    """Check for at most one regression in the clients' query estimate, and many in the URLs'."""
     counted = _regressions(summary, "client_query", "client_urls")
     if counted is None:
         return None
@@ -185,6 +190,8 @@ def _split(summary: Summary, metric: str, series: str) -> Curve:
 
 
 def l1_falls_with_query_budget(metric: str) -> Check:
+    """Check that L1 of clients and blend falls as the query gets more of the budget."""
+
     def check(summary: Summary) -> Shown | None:
         lines = [_split(summary, metric, series) for series in ("paper, clients", "paper")]
         if any(len(line.x) < 2 for line in lines):
@@ -199,6 +206,7 @@ def l1_falls_with_query_budget(metric: str) -> Check:
 
 
 def client_ndcg_peaks(summary: Summary) -> Shown | None:
+    """Check that the clients' NDCG is best at f_C = 0.85 and lower at both ends."""
     line = _split(summary, "ndcg", "paper, clients")
     points = dict(zip(line.x, line.means, strict=True))
     if 0.85 not in points:
@@ -230,6 +238,7 @@ def blend_ndcg_flat(summary: Summary) -> Shown | None:
 
 
 def optin_ndcg_constant(summary: Summary) -> Shown | None:
+    """Check that the opt-in group's NDCG does not depend on f_C."""
     optin = _split(summary, "ndcg", "paper, opt-in").means
     if len(optin) < 2:
         return None

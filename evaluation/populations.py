@@ -88,12 +88,12 @@ class Setting:
 
     @property
     def is_large(self) -> bool:
-        """True if a point takes so long that there are fewer repetitions."""
+        """Return True if a point takes so long that there are fewer repetitions."""
         return self.users > 2_000_000
 
     @property
     def coarse(self) -> bool:
-        """True if axes have fewer points here."""
+        """Return True if axes have fewer points for this population."""
         return self.is_large or self.is_table
 
     @property

@@ -45,7 +45,7 @@ def bar(part: float) -> str:
 
 
 def describe_seconds(seconds: float) -> str:
-    """Write a length of time for people.
+    """Format a duration for people.
 
     >>> describe_seconds(40), describe_seconds(200), describe_seconds(9000)
     ('40 seconds', '3 minutes', '2.5 hours')

@@ -81,7 +81,7 @@ class Optin:
 
     @property
     def number(self) -> dict[Record, int]:
-        """Number of each record in the population."""
+        """Return the population's number of each record."""
         return dict(zip(self.records, self.numbers.tolist(), strict=True))
 
     def counts(self, selection_share: float) -> OptinCounts:

@@ -122,6 +122,7 @@ class _Progress:
         self.processes = 1
 
     def step(self, unit: Unit) -> None:
+        """Count a computed unit and show the progress."""
         self._done += 1
         left = ""
         if self.guess is not None:
@@ -132,6 +133,7 @@ class _Progress:
         )
 
     def finish(self, then: str = "") -> None:
+        """Remove the bar and print the number of computed units."""
         self._bar.clear()
         print(f"{self._done} units computed{then}", file=self._out)
 

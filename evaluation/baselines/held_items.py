@@ -44,7 +44,7 @@ class HeldItems:
 
     @property
     def users(self) -> int:
-        """Number of people."""
+        """Return the number of people."""
         return len(self.held)
 
 
@@ -101,7 +101,7 @@ def _number_of_queries(people: People) -> int:
 
 
 def _mix(numbers: IntArray) -> IntArray:
-    """Turn each number below 2^32 into another one, so that neighbours share no beginning.
+    """Turn each number below 2^32 into another one, so that neighbours share no prefix.
 
     The mapping is one-to-one: xor with the upper bits and multiplication by an odd number have
     inverses (the finaliser of MurmurHash3).
