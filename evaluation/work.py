@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 from statistics import mean
 from typing import NamedTuple, TextIO
+
+import numpy as np
 
 from blendstream.evaluation.experiment import Experiment
 from blendstream.evaluation.measurements import Measurements, Unit, Value, generator_for
@@ -87,8 +89,11 @@ def compute(
         f"{len(first)} of them first, to see how long the others will take",
         file=out,
     )
-    work = _Work(experiments, settings, seed)
-    with ProcessPoolExecutor(processes, initializer=_install, initargs=(work,)) as pool:
+    measures = {name: experiment.measure for name, experiment in experiments.items()}
+    work = _Work(measures, settings, seed)
+    # Not forked: a forked process has none of this one's threads, but their locks.
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, initializer=_install, initargs=(work,)) as pool:
         try:
             _run(pool, list(first.values()), measurements, progress, queue=2 * processes)
             left = _seconds_left(rest, measurements) / processes
@@ -199,10 +204,14 @@ def _run(
         raise
 
 
-class _Work(NamedTuple):
-    """The experiments and settings by name, which every process needs."""
+#: As `Experiment.measure`.
+Measure = Callable[[Setting, float, np.random.Generator], Iterable[Value]]
 
-    experiments: Mapping[str, Experiment]
+
+class _Work(NamedTuple):
+    """The experiments' functions and the settings by name, which every process needs."""
+
+    measures: Mapping[str, Measure]
     settings: Mapping[str, Setting]
     seed: int
 
@@ -227,6 +236,6 @@ def _end_with(parent: int) -> None:
 def _measure(unit: Unit) -> tuple[list[Value], float]:
     work = _WORK[0]
     started = time.monotonic()
-    experiment, setting = work.experiments[unit.experiment], work.settings[unit.population]
-    values = list(experiment.measure(setting, unit.point, generator_for(unit, work.seed)))
+    measure, setting = work.measures[unit.experiment], work.settings[unit.population]
+    values = list(measure(setting, unit.point, generator_for(unit, work.seed)))
     return values, time.monotonic() - started
