@@ -34,7 +34,7 @@ from blendstream.streams.kafka.kafka_clients import (
     librdkafka_settings,
     producer_settings,
 )
-from blendstream.streams.kafka.topics import Topics, copies_of_topics, topic_problems
+from blendstream.streams.kafka.topics import Topics, copies_of_topics, inspect_topics
 from blendstream.streams.settings import Settings
 from blendstream.streams.settings.sections import GatewaySettings, TopicsSettings
 
@@ -246,13 +246,19 @@ def elections(unclean: Mapping[int, str | None]) -> Finding:
 
 async def _topics(settings: Settings, kafka: KafkaInspector) -> AsyncIterator[Finding]:
     try:
-        problems = await topic_problems(settings, kafka)
+        missing, problems = await inspect_topics(settings, kafka)
     except BlenderError as error:
         yield fix("topics", str(error))
         return
     for problem in problems:
-        yield Finding(Grade.NOTE if "not there yet" in problem else Grade.FIX, "topics", problem)
-    if not problems:
+        yield fix("topics", problem)
+    if missing:
+        yield note(
+            "topics",
+            f"{len(missing)} topics do not exist yet ({', '.join(missing)}); the first worker, "
+            "gateway or jobs process to start creates them",
+        )
+    if not problems and not missing:
         yield ok("topics", f"all {len(Topics(settings).all())} have the required settings")
 
 

@@ -34,7 +34,7 @@ __all__ = [
     "check_topics",
     "copies_of_topics",
     "ensure_topics",
-    "topic_problems",
+    "inspect_topics",
 ]
 
 FOR_EVER = "-1"
@@ -146,7 +146,7 @@ async def check_topics(settings: Settings, log: KafkaInspector) -> Topics:
     Topics other than the release log may be missing: an operator may be investigating that.
     """
     topics = Topics(settings)
-    missing, problems = await _inspect(settings, log)
+    missing, problems = await inspect_topics(settings, log)
     if topics.releases.name in missing:
         raise TopicMismatch(
             f"there must be a release log, but topic {topics.releases.name} does not exist; "
@@ -157,25 +157,14 @@ async def check_topics(settings: Settings, log: KafkaInspector) -> Topics:
     return topics
 
 
-async def topic_problems(settings: Settings, log: KafkaInspector) -> list[str]:
-    """Describe what is wrong with the topics, one sentence each; change nothing."""
-    missing, problems = await _inspect(settings, log)
-    if missing:
-        problems.append(
-            f"{len(missing)} topics do not exist yet ({', '.join(missing)}); the first worker, "
-            "gateway or jobs process to start creates them"
-        )
-    return problems
-
-
 async def copies_of_topics(settings: Settings, log: KafkaInspector) -> dict[str, int]:
     """Return the number of replicas of each existing topic."""
     described = await log.describe([topic.name for topic in Topics(settings).all()])
     return {name: topic.copies for name, topic in described.items() if topic is not None}
 
 
-async def _inspect(settings: Settings, log: KafkaInspector) -> tuple[list[str], list[str]]:
-    """Return the missing topics, and what is wrong with the others."""
+async def inspect_topics(settings: Settings, log: KafkaInspector) -> tuple[list[str], list[str]]:
+    """Return the missing topics and the faults of the others, a sentence each; change nothing."""
     topics = Topics(settings).all()
     descriptions = await log.describe([topic.name for topic in topics])
     existing = [topic for topic in topics if descriptions[topic.name] is not None]

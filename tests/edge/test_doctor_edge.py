@@ -45,7 +45,7 @@ def test_the_shipped_edge_needs_no_fix(behind_edge, findings):
 
     assert {grade for grade, _ in found.values()} == {"ok"}, found
     assert found.keys() == {"tls", "gateway", "body limit", "cache", "slow head", "slow body"}
-    assert "ends in 29 days" in found["tls"][1]
+    assert "expires in 29 days" in found["tls"][1]
     assert code == 0
 
 
@@ -72,7 +72,7 @@ def test_a_certificate_that_ends_soon_is_to_be_fixed(behind_edge, findings):
     with changed_edge(behind_edge, days=9.5) as edge:
         code, found = findings(edge)
         assert (code, found["tls"][0]) == (1, "fix")
-        assert "ends in 9 days" in found["tls"][1]
+        assert "expires in 9 days" in found["tls"][1]
 
 
 def test_what_is_no_edge_is_told_in_one_finding(capsys):

@@ -295,7 +295,9 @@ async def test_an_assignment_that_is_never_handed_on_ends_the_worker(made: Insta
         thread = worker.app.consumer._thread
         thread.thread_loop.call_soon_threadsafe(thread._consumer._coordinator.request_rejoin)
         async with asyncio.timeout(60):
-            assert await life == "the group has given this worker other partitions than it counts"
+            assert (
+                await life == "the group has assigned this worker other partitions than it counts"
+            )
     finally:
         life.cancel()
         async with asyncio.timeout(20):

@@ -325,7 +325,7 @@ async def test_a_device_reports_through_the_gateway(service, tmp_path):
     assert again.code is ResultCode.NOTHING_NEW, again
     assert trusted.code is ResultCode.SENT, trusted
     assert waits.code is ResultCode.NOTHING_NEW, waits
-    assert "not this person's turn" in waits.detail
+    assert "this person's cohort takes part in another epoch" in waits.detail
     assert other.status().unsent_epoch is None, "raw records must not stay to be sent again"
     posts = 'blender_gateway_entries_total{stem="optin_records",verdict="other_cohort"} 1'
     assert posts in gateway.metrics()

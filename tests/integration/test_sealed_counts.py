@@ -177,7 +177,7 @@ async def test_counts_that_are_forgotten_while_they_are_read_are_not_taken_for_n
 
     for happens in (counted_again, forgotten):
         tables.happens = happens
-        with pytest.raises(CountsMoved, match="counted again from Kafka, as `blendstream rebuild`"):
+        with pytest.raises(CountsMoved, match="`blendstream rebuild` has it recounted from Kafka"):
             await counts.read_optin(1, [1], complete=True)
 
 

@@ -123,4 +123,4 @@ async def test_the_loop_reports_by_itself_and_survives_refusals(
         await until(lambda: len(gateway.posted) == 1, "the report")
     finally:
         running.cancel()
-    assert "an epsilon within this device's 4.0" in caplog.text
+    assert "this device's epsilon_per_report=4.0" in caplog.text
