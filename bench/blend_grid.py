@@ -36,8 +36,8 @@ from blendstream.blender.values.intervals import Z_95
 
 TITLE = "Groups that differ"
 TEXT = """
-Coverage and error of the blend beside simpler estimators, over activity, difference between the
-groups, list size and number of people.
+Coverage and error of the blend, compared with simpler estimators. Activity, the difference between
+the groups, list size and the number of people vary.
 """
 SHOWN_IN = "evaluation.md#groups-that-differ"
 

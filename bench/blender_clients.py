@@ -16,9 +16,9 @@ from blendstream.blender.values.record import Record
 
 TITLE = "Simulated clients"
 TEXT = """
-Five million simulated clients of the paper's two-stage randomizer, M = 50 and 500, beside numpy's
-choice of as many cells. The third row of each size is a device's own code, 20 000 reports scaled to
-five million.
+The simulation of five million clients of the paper's two-stage randomizer, with M = 50 and 500
+listed records, compared with numpy's choice of as many random cells. The third row of each size is
+the device's own code: the time of 20 000 reports, scaled to five million.
 """
 
 CLIENTS = 5_000_000

@@ -15,14 +15,16 @@ from blendstream.blender.noise.opendp_noise import OpenDPNoise
 
 TITLE = "Exact noise"
 TEXT = """
-A million draws added to a million counts, processor time of one core, medians of 21 rounds (OpenDP:
-one). Ratios are to numpy's float Laplace of the same run. [exact-noise.md](exact-noise.md) explains
-how the draws are made. Scale 0.5 is ε = 4, scale 20 is ε = 0.1, scale 2 000 is ε = 0.001, the least
-allowed; σ = 4.8 is ε = 4 with ten records per user.
+A million draws added to a million counts: processor time of one core, medians of 21 rounds (OpenDP:
+one round). Ratios are to numpy's float Laplace of the same run. [exact-noise.md](exact-noise.md)
+explains how the sampler draws.
 
-Half of the time at small scales is the operating system's generator: 2 bytes per draw. Wide
-distributions leave more draws open after 16 bits and search longer tables. Beyond b = 5 000 and
-σ = 25 000 there is no table. OpenDP uses both cores, so its wall-clock time is half as long.
+- *Scales*: 0.5 is ε = 4, 20 is ε = 0.1, and 2 000 is ε = 0.001, the least allowed. σ = 4.8 is ε = 4
+  with ten records per user.
+- At small scales the operating system's generator takes half of the time: 2 bytes per draw.
+- Wide distributions leave more draws undecided after 16 bits, and search longer tables. Beyond
+  b = 5 000 and σ = 25 000 there is no table.
+- OpenDP uses both cores, so its wall-clock time is half as long.
 """
 
 DRAWS = 1_000_000

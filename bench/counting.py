@@ -39,23 +39,26 @@ from tests.service.processes import Part
 
 TITLE = "Counting"
 TEXT = """
-The rate at which a worker counts reports, deduplicated and exactly once, compared with the windowed
-table of a Faust tutorial, which gets one message per report. Kafka and Redis run on the same two
-cores; 4 partitions, 501 cells, all contributors different; w is the number of cells per answer. The
-topic is filled first, and the clock runs from the first to the last stored offset.
+The rate at which a worker counts reports, deduplicated and exactly once. The baseline is the
+windowed table of a Faust tutorial, which gets one message per report.
+
+Kafka and Redis run on the same two cores. There are 4 partitions and 501 cells, all contributors
+differ, and w is the number of cells per answer. The benchmark fills the topic first; its clock runs
+from the first to the last stored offset.
 
 - *Per processor second* counts the workers' processor time. If other processes use the cores, only
   this column shows how fast a worker counts.
 - *Cores* is the average number of cores that workers, broker, Redis and this benchmark used, and
   the number that other processes used.
-- A worker spends about 11 µs per frame on decoding, validation and metrics. Faust's 100 µs are per
+- A worker spends about 11 µs per frame on decoding, validation and metrics. Faust spends 100 µs per
   group of up to 256 messages.
-- With frames of 1 000 reports, half of a worker's time is validation (the fingerprint table 25 to
-  30 %, SipHash 15 %), a third fetching, a tenth sending to Redis.
+- With frames of 1 000 reports, half of a worker's time is validation, a third is fetching, and a
+  tenth is sending to Redis. Within the validation the fingerprint table takes 25 to 30 % of the
+  time, SipHash 15 %.
 - Two workers share two cores with the servers, which use 0.3 to 0.55 processor seconds per
   processor second of the workers. So this does not measure how workers scale over machines.
-- Redis memory is 8 bytes per contributor and the room that Redis reserves at the end of a growing
-  string. It falls towards 8.3 as partitions fill.
+- Redis memory is 8 bytes per contributor, plus the room that Redis reserves at the end of a growing
+  string. The sum falls towards 8.3 bytes as partitions fill.
 """
 
 CELLS = 501

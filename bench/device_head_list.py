@@ -21,8 +21,9 @@ TEXT = """
 Lists as long as a device's `max_head_list_bytes` allows. A call that schedules a report and sends
 it immediately reads the list twice. The columns are the processor time of one reading and the peak
 memory of the process, medians of five processes; about 40 MiB are Python's or Node's own. *Honest*
-has queries and addresses of common length. *Many short records* is what a hostile server sends to
-cost most: as many records as fit. The other hostile lists are no lists.
+is a list with queries and addresses of common length. *Many short records* is the list with which a
+hostile server costs a device most: as many records as fit. The other hostile responses are not
+valid lists.
 """
 
 RUNS = 5

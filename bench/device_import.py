@@ -10,8 +10,8 @@ from bench._page import Table
 
 TITLE = "Import of LocalClient"
 TEXT = """
-Processor time and peak memory of importing `localclient`, medians of nine processes, beside Python
-alone. A device should not load NumPy.
+Processor time and peak memory of importing `localclient`, medians of nine processes, compared with
+Python alone. The import loads no NumPy, which a device does not need.
 """
 
 RUNS = 9

@@ -25,12 +25,14 @@ from tests.edge.edge_service import EdgeService, edge_service
 TITLE = "The edge under attack"
 TEXT = """
 Each attack lasts a minute, from one address and from 500, while 20 honest reports per second come
-from another address over TLS, each on its own connection. A row is the worst of its runs.
-SECURITY.md states the bounds: 99 % of honest reports accepted, p99 within a second, the gateway's
-memory within 1.2 times its memory before.
+from another address over TLS, each on its own connection. A row shows the worst of its runs. The
+bounds are:
 
-Attackers, nginx, gateway, Kafka and the honest devices share the two cores, so latencies beside
-other load are upper bounds.
+- 99 % of honest reports are accepted, and 99 % of the responses arrive within a second (p99);
+- the gateway's memory stays within 1.2 times its memory before the attack.
+
+Attackers, nginx, gateway, Kafka and the honest devices share the two cores, so the latencies
+measured here are upper bounds.
 """
 
 SECONDS = 60.0

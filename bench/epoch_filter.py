@@ -29,9 +29,9 @@ from blendstream.streams.releases.filtered_estimates import FilterMemory
 
 TITLE = "The filter over epochs"
 TEXT = """
-50 000 known records, 500 of them listed: processor time of one process to filter a publication and
-to compute the estimates of all shown records and queries. The second epoch takes longest, because
-many modes (combinations of retention and drift) are still likely then.
+The processor time that one process needs to filter a publication of 50 000 known records, 500 of
+them listed, and to compute the estimates of all shown records and queries. The second epoch takes
+longest, because many modes (combinations of retention and drift) are still likely then.
 
 The last rows are the worst case of one publication. If τ moves to another point of its grid, which
 is rare after the first epochs, the filter processes all remembered publications again.

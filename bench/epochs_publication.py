@@ -38,9 +38,12 @@ from tests.service.settings import MASTER
 
 TITLE = "From the seal to the publication"
 TEXT = """
-A million distinct opt-in records (1 040 000 users) and ten million reports, 8 partitions, M = 500.
-Everything is still to be counted at the seal, and the worker starts then, so *waiting* is the worst
-case. Broker, Redis, worker and jobs share the cores; *cores* is what each had on average.
+The time from an epoch's seal to its publication, with a million distinct opt-in records (1 040 000
+users), ten million reports, 8 partitions and M = 500.
+
+- *Waiting* is the worst case: the worker starts at the seal, and has everything still to count.
+- *Cores* is the average number of cores that each process had: broker, Redis, worker and jobs share
+  them.
 """
 
 FRAME = 1000

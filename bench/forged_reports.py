@@ -37,7 +37,8 @@ from blendstream.blender.values.arrays import FloatArray, IntArray
 
 TITLE = "Forged reports"
 TEXT = """
-How often a forged record is marked disputed, what is shown of it, and false alarms.
+How often the publication marks a forged record as disputed, which value it shows for the record,
+and how often it marks a record that nobody forged.
 """
 SHOWN_IN = "privacy-forged-reports.md"
 

@@ -40,20 +40,21 @@ from tests.service.written_log import head_list_document
 TITLE = "The gateway"
 TEXT = """
 The processor time of a gateway per report, alone and behind nginx (`deploy/edge/nginx.conf`, unix
-socket, no TLS), compared with a bare ASGI application that reads the body and responds 202 on the
-same server: stock uvicorn, the same parser and event loop. Kafka is real, with 64 partitions, and
-acknowledged every accepted report. The servers alternate, in five rounds of 4 s. Processor time is
-that of the server; behind nginx, that of both.
+socket, no TLS). The baseline is a bare ASGI application that reads the body and responds 202, on
+stock uvicorn with the gateway's parser and event loop.
+
+Kafka is real, with 64 partitions, and acknowledged every accepted report. The servers alternate, in
+five rounds of 4 s. Processor time is that of the server, or of server and nginx together.
 
 - *Waiting for a timer*: the bare application responds after 60 ms, as a report waits for its frame
-  and for Kafka. Waiting alone costs about 10 µs: a second step of the event loop, and 512 requests
-  in memory that no longer fit the processor's cache.
+  and for Kafka. Waiting alone costs about 10 µs, because the event loop takes a second step, and
+  because 512 requests in memory no longer fit the processor's cache.
 - The ratio depends on the number of reports per frame. A frame costs about a third of the
   processor time of a report, however many reports it contains. With 64 partitions and
   `gateway.linger_s` = 0.05 a frame has six reports at 8 000 requests/s, three at 4 000; with a
   longer `gateway.linger_s` it has more.
-- Of the gateway's own time some 12 µs are for the report: two keyed hashes, adding it to a frame,
-  JSON, limits, validation and counts. Kafka's client takes the rest.
+- The gateway's own code takes some 12 µs per report: two keyed hashes, adding the report to a
+  frame, JSON, limits, validation and counts. Kafka's client takes the rest.
 - A billion devices that report once in 30 daily epochs send 400 reports per second on average.
 - TLS comes on top, mostly once per connection, and is not measured here.
 """

@@ -50,9 +50,10 @@ TITLE = "How stages grow"
 TEXT = """
 Each row is one process that runs one stage at one size; stages of less than a second run three
 times, and the shortest time counts. *Memory* is in addition to that of the stage's smallest size.
-*n^x* is the growth from the previous size, in the row of all sizes from the first to the last. The
-number in brackets is the growth of n·log n. A stage may exceed it only if its small sizes avoid
-some work: a table that fits the processor's cache, or rows that need no second merge.
+*n^x* is the growth from the previous size; in the row of all sizes, from the first size to the
+last. The number in brackets is the growth of n·log n. A stage may grow faster than that only if its
+small sizes avoid some work, for example because a table fits the processor's cache, or because rows
+need no second merge.
 """
 AFTER = """
 Three stages grow faster than n·log n between two sizes, each for a reason that does not continue at

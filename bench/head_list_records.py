@@ -41,12 +41,14 @@ from blendstream.streams.tables.redis import connect_redis
 TITLE = "Head list from many records"
 TEXT = """
 The work of the head-list job between the seal and the commit: rows read from Redis, added up,
-noised, selected, ranked and estimated. Text is 55 bytes per record, 8 partitions. *Bytes per
-record* is the additional memory, compared with a process that has 1 000 records. The baselines, on
-as many records, are a version with one Python object per record, and numpy's float noise alone.
+noised, selected, ranked and estimated. There are 8 partitions, and 55 bytes of text per record.
+*Bytes per record* is the additional memory, compared with a process that has 1 000 records. The
+baselines, on as many records, are a version with one Python object per record, and numpy's float
+noise alone.
 
-In each row one second is for loading SciPy and for the estimates of 200 listed records. Four fifths
-of the remaining time add up rows; hashing the text takes two fifths of it, sorting a fifth.
+In each row one second is for loading SciPy and for the estimates of 200 listed records. Of the
+remaining time, the job spends four fifths on adding up rows. Hashing the text takes two fifths of
+it, sorting a fifth.
 """
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)

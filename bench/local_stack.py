@@ -11,8 +11,9 @@ from blendstream.agents.local.jars import find_java
 
 TITLE = "The local stack"
 TEXT = """
-How long Kafka and Redis take to start, and to come back after a kill, medians of three, beside a
-start of Java that does nothing. `blendstream demo` and the tests wait for these.
+The time that Kafka and Redis need to start, and to start again after a kill, medians of three,
+compared with a start of Java that does nothing. `blendstream demo` and the tests wait for these
+starts.
 """
 
 RUNS = 3

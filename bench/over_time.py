@@ -28,8 +28,8 @@ from blendstream.evaluation.populations import Setting
 
 TITLE = "Thirty epochs together"
 TEXT = """
-Error, coverage and list length of the filter over thirty epochs, case by case; the page's own runs
-are those of `blendstream evaluate --only over_time`.
+Error, coverage and list length of the filter over thirty epochs, case by case. The runs of the page
+*Over many epochs* are those of `blendstream evaluate --only over_time`.
 """
 SHOWN_IN = "evaluation.md#over-many-epochs"
 

@@ -15,10 +15,10 @@ from tests.browser.publications import filtered, many
 
 TITLE = "The results page"
 TEXT = """
-The page with 500 records and 30 epochs in headless Chromium on the same cores. For the first
-visitor of a new gateway the gateway makes its tables; later visits are medians of seven, each with
-an empty cache. Processor time is of the gateway and the browser; an empty page is a part of every
-visit.
+The time to load and use the results page with 500 records and 30 epochs, in headless Chromium on
+the same cores. A new gateway builds its tables for its first visitor. Later visits are medians of
+seven, each with an empty cache. Processor time is that of the gateway and the browser; every visit
+includes the time of an empty page.
 """
 
 QUERIES, EPOCHS, RUNS = 250, 30, 7

@@ -20,11 +20,14 @@ from blendstream.evaluation.populations import log_setting
 
 TITLE = "A search log of 20 million rows"
 TEXT = """
-A generated, gzipped file in the AOL release's format, as large as the clicks of the release: 20
-million rows of 650 000 users, about half of them with a click. First one process reads the file and
-draws one record per user. Then the whole command, reading included, for one run of Figures 9 and 12
-(`blendstream evaluate --log FILE --only top_ten,list_of_ten --runs 1`); memory is that of all its
-processes together, with shared pages counted once. The aim is at most ten minutes and 4 GiB.
+The time to evaluate a generated, gzipped file in the AOL release's format, as large as the clicks
+of the release: 20 million rows of 650 000 users, about half of the rows with a click. The aim is at
+most ten minutes and 4 GiB.
+
+1. One process reads the file and draws one record per user.
+2. The whole command, reading included, makes one run of Figures 9 and 12
+   (`blendstream evaluate --log FILE --only top_ten,list_of_ten --runs 1`). Memory is that of all
+   its processes together, with shared pages counted once.
 """
 
 ROWS, USERS = 20_000_000, 650_000

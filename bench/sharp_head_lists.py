@@ -22,10 +22,11 @@ from blendstream.evaluation.populations import Setting
 
 TITLE = "`sharp` beside `paper`: length of the list"
 TEXT = """
-The number of records on the head list, from the same people at the same ε and δ, Zipf population,
-means of 40 runs; in brackets, relative to the paper's. *Known records*: each epoch's list is known
-in the next, while the paper's algorithm has no memory. *30 records*: people hold about 30 records,
-of which the paper's theorem allows one.
+The number of records on the head list of each profile, from the same people at the same ε and δ:
+means of 40 runs on the Zipf population. In brackets the number relative to the paper's.
+
+- *Known records*: the next epoch knows each epoch's list; the paper's algorithm has no memory.
+- *30 records*: people hold about 30 records each, of which the paper's theorem allows one.
 """
 
 RECORDS_HELD = 30

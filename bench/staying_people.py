@@ -21,7 +21,8 @@ from bench._two_groups import Groups
 
 TITLE = "Known records when people stay"
 TEXT = """
-Coverage of known records after four epochs that count part of the same people again.
+How often the 95 % interval of a known record contains the true share, after four epochs in which
+some of the people are counted repeatedly.
 """
 SHOWN_IN = "evaluation.md#people-who-stay"
 
