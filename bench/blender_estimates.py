@@ -24,13 +24,16 @@ from blendstream.blender.values.record import Record
 
 TITLE = "Estimates of an epoch"
 TEXT = """
-4.9 million clients and 6 250 users in T; for `sharp` 125 000 opt-in users at M = 500, and the 10
-million that a list of M = 50 000 needs. The baseline computes only proportions: two divisions and
-an average. An epoch runs each row once.
+The time to compute an epoch's estimates; an epoch runs each row once. The baseline computes only
+proportions: two divisions and an average.
 
-The blend of `sharp` weighs by how far the groups differ
-([0026](decisions/0026-groups-may-differ.md)): a sum over sixteen τ and ten η at up to 147 shares
-per record. That is the largest part of an epoch's estimates.
+- All rows: 4.9 million clients, and 6 250 users in T (the opt-in users who estimate).
+- `sharp` at M = 500: 125 000 opt-in users.
+- `sharp` at M = 50 000: the 10 million opt-in users that so long a list needs.
+
+The blend of `sharp` weighs the groups by how far they differ
+([0026](decisions/0026-groups-may-differ.md)): it sums over sixteen τ and ten η, at up to 147 shares
+per record. This is the largest part of an epoch's estimates.
 """
 
 SIZES = (500, 50_000)

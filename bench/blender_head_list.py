@@ -14,8 +14,9 @@ from blendstream.blender.values.parameters import PrivacyParameters
 
 TITLE = "Head list of `paper`"
 TEXT = """
-Exact noise on every count, threshold and choice, ε = 4 and δ = 1e-5, beside numpy's float noise,
-which no release may use.
+The time to build a head list of the profile `paper`, at ε = 4 and δ = 1e-5: exact noise on every
+count, the threshold and the choice of records. The baseline is numpy's float noise, which no
+release may use.
 """
 
 SIZES = (1_000_000, 10_000_000)

@@ -53,8 +53,8 @@ from the first to the last stored offset.
 - A worker spends about 11 µs per frame on decoding, validation and metrics. Faust spends 100 µs per
   group of up to 256 messages.
 - With frames of 1 000 reports, half of a worker's time is validation, a third is fetching, and a
-  tenth is sending to Redis. Within the validation the fingerprint table takes 25 to 30 % of the
-  time, SipHash 15 %.
+  tenth is sending to Redis. Two parts of the validation take most of it: the fingerprint table (25
+  to 30 % of the worker's time) and SipHash (15 %).
 - Two workers share two cores with the servers, which use 0.3 to 0.55 processor seconds per
   processor second of the workers. So this does not measure how workers scale over machines.
 - Redis memory is 8 bytes per contributor, plus the room that Redis reserves at the end of a growing

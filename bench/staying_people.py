@@ -21,8 +21,8 @@ from bench._two_groups import Groups
 
 TITLE = "Known records when people stay"
 TEXT = """
-How often the 95 % interval of a known record contains the true share, after four epochs in which
-some of the people are counted repeatedly.
+How often the 95 % interval of a known record contains the true share, in the last of four epochs.
+Some of each epoch's opt-in users return in the next epoch with their records.
 """
 SHOWN_IN = "evaluation.md#people-who-stay"
 
