@@ -71,5 +71,5 @@ def test_an_epoch_that_is_not_published_yet_is_named_and_the_newest_is_shown(
 
 def test_an_epoch_before_the_first_is_named_too(visit: Open, site: Site):
     opened = visit(f"{site.url}/#epoch=3")
-    opened.page.wait_for_function("() => notice.innerText.includes('No results of epoch 3')")
+    opened.page.wait_for_function("() => notice.innerText.includes('no results of epoch 3')")
     assert opened.page.locator("#queries-table tbody tr").count() > 5
