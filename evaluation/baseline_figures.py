@@ -1,4 +1,4 @@
-"""Figures of the baselines: error and NDCG by opt-in share, and Figure 12 with local methods."""
+"""Figures of the baselines: error and NDCG by opt-in proportion, and Figure 12 with local methods."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def _panel_by_share(summary: Summary, setting: Setting, metric: str) -> Panel:
 
 
 def _level_line(summary: Summary, population: str, metric: str, series: str) -> Curve:
-    """Return a level line at the value for no opt-in users, which the share does not change."""
+    """Return the value at x = 0 as a level line, for a method that opt-in users do not change."""
     mean = summary.at(_SHARE, population, metric, series, 0.0)
     return Curve(series, [0.0, 1.0], [mean, mean]) if mean else Curve(series, [], [])
 
 
 def list_of_ten_beside_local(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """Yield Figure 12 with simulated local methods, by the paper's NDCG and by NDCG of ranks."""
+    """Yield Figure 12 with simulated local methods added: the paper's NDCG, and NDCG of ranks."""
     for population in summary.populations(_TEN):
         for metric, label in (
             ("ndcg", "NDCG of a list of 10"),

@@ -1,7 +1,7 @@
-"""Significance of differences between means: larger than two standard errors.
+"""Decide whether means differ significantly: by more than two standard errors.
 
-Promises: a sentence such as "declines steadily" is checked at every point of a line, not only at
-its ends.
+Promises: a claim such as "declines steadily" is checked at every point of a line, not only at its
+ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = [
     "surely_under",
 ]
 
-#: Standard errors of a difference; with no true difference the probability to exceed them is 1/44.
+#: Number of standard errors from which a difference is significant. Without a true difference it is
+#: exceeded with probability 1/44.
 SURE = 2.0
 
 
@@ -54,7 +55,7 @@ def rises_between(line: Sequence[Mean]) -> list[int]:
 
 
 def falls_steadily(line: Sequence[Mean]) -> bool:
-    """Return True if a line falls significantly in both halves, and rises so at no step.
+    """Return True if a line falls significantly in both halves, and rises significantly nowhere.
 
     A line of two points has no halves: it only has to fall.
 

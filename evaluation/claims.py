@@ -1,9 +1,11 @@
 """The paper's claims about its figures, with a check of each on the `paper` profile.
 
-Claims are in our words, with the section they come from; where our result differs, `why` is the
-reason. Populations here are drawn (`evaluation.populations`), not the paper's logs, so checks
-compare trends and thresholds, not third digits. The paper does not specify whether L1 runs over
-records or queries (docs/evaluation.md, the measures), so a claim about L1 has both readings.
+Each claim is in our words, with the section of the paper. Where our result differs, `why` states
+the reason. Populations here are generated (`evaluation.populations`), not the paper's logs, so
+checks compare trends and thresholds, not third digits.
+
+The paper does not specify whether L1 runs over records or queries (docs/evaluation.md, the
+measures), so a claim about L1 has both readings.
 """
 
 from __future__ import annotations

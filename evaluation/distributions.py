@@ -1,6 +1,7 @@
 """Populations of people with records: distributions that are generated or read from a table.
 
-Promises: everyone draws independently from `probability`. `evaluation.log_people` is the exception.
+Promises: everyone draws independently from `probability`. The only exception is a search log
+(`evaluation.log_people`).
 Symbols: s = query_exponent, a = url_exponent.
 """
 
@@ -49,8 +50,9 @@ class People(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ZipfPeople:
-    """P(query of rank i) = common · (i+offset)^−s/Σ + (1−common)/queries, P(j-th URL) ∝ j^−a.
+    """A generated population: Zipf's law over queries and over each query's URLs.
 
+    P(query of rank i) = common · (i+offset)^−s/Σ + (1−common)/queries, and P(j-th URL) ∝ j^−a.
     Record number = query·urls + url. There are tens of millions of records, so only the cumulative
     sum over queries is stored.
     """

@@ -1,7 +1,7 @@
 """Draw figures in a light and a dark theme, with colours that colour-blind readers can distinguish.
 
-Lines are labelled at their right end rather than in a legend, so that a reader need not match
-colours. Colours are Okabe and Ito's; which of them depends on the background.
+Each line has its label at its right end, so that readers need not match colours with a legend. The
+colours are from Okabe and Ito's palette; the choice depends on the background.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Theme:
     colours: dict[str, str]
 
 
-#: paper and sharp keep their colour in every figure; the others distinguish further curves.
+#: The profiles `paper` and `sharp` have one colour each in all figures; the other roles distinguish
+#: further curves.
 THEMES = (
     Theme(
         "light", "#ffffff", "#1f2328", "#d0d7de",
@@ -213,7 +214,7 @@ def _plain(value: float) -> str:
 def _label_lines(axes: Any, panel: Panel, theme: Theme) -> None:
     """Write each line's name next to its last point, moved apart where names would touch.
 
-    A thin stroke ties a moved name to its line: others may have its colour.
+    A thin stroke connects a moved name with its line, because several lines may have one colour.
     """
     ends = []
     axes.get_ylim()  # fixes the axes' limits, on which the positions below depend

@@ -17,10 +17,10 @@ __all__ = ["Experiment"]
 class Experiment:
     """One experiment: `measure(setting, point, rng)` is one repetition, out of `runs` per point.
 
-    Millions of people take longer and vary less, so `large_runs` are enough there. No verdict on
-    the paper depends on a table or a log, so `table_runs` may be fewer too.
-    `populations` names the generated populations it runs on. `not_on_tables` and `not_on_logs`
-    are the reasons why it cannot run on a file; an empty one means that it can.
+    - `large_runs`: repetitions for millions of people, who take longer and vary less.
+    - `table_runs`: repetitions for tables and logs, on which no verdict on the paper depends.
+    - `populations`: the generated populations that the experiment runs on.
+    - `not_on_tables`, `not_on_logs`: the reason why it cannot run on such a file; empty if it can.
     """
 
     name: str

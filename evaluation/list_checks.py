@@ -85,7 +85,7 @@ def list_of_ten(metric: str) -> Check:
 
 
 def begins(experiment: str, size: int, wanted: float, unit: Callable[[float], str]) -> Check:
-    """Check that half of the runs first reach this list length at `wanted`."""
+    """Return a check that `wanted` is the first point at which half of the runs reach a length."""
 
     def check(summary: Summary) -> Shown | None:
         if size not in _sizes(summary, experiment, "aol"):
@@ -107,7 +107,7 @@ def begins(experiment: str, size: int, wanted: float, unit: Callable[[float], st
 def declines(
     experiment: str, metric: str, unit: Callable[[float], str], *, steadily: bool
 ) -> Check:
-    """Check that each list's line ends lower, or (`steadily`) falls from point to point."""
+    """Return a check that each list's line ends lower or, if `steadily`, falls throughout."""
     judge = falls_steadily if steadily else falls
 
     def check(summary: Summary) -> Shown | None:
@@ -125,8 +125,8 @@ def declines(
 def declines_alike(summary: Summary) -> Shown | None:
     """Check that L1 of the longest lists falls in both data sets, at rates within a factor of two.
 
-    The check compares the fall per doubling of the opt-in users.
-    Lines begin where the list reaches its length, which differs per data set: ends do not compare.
+    The check compares the fall per doubling of the opt-in users. It cannot compare the lines' ends,
+    because a line begins where the list reaches its length, which differs per data set.
     """
     longest: dict[str, tuple[float, bool]] = {}
     parts = []
@@ -144,7 +144,7 @@ def declines_alike(summary: Summary) -> Shown | None:
 
 
 def longer_lists_are_less_accurate(summary: Summary) -> Shown | None:
-    """Check that L1 rises with the list's length at every opt-in share; the text has one share."""
+    """Check that L1 rises with the list's length at every opt-in proportion; the text shows one."""
     parts, holds = [], []
     for population, usual in (("aol", 0.05), ("yandex", 0.025)):
         sizes = _sizes(summary, "optin_share", population)
@@ -255,7 +255,7 @@ def ndcg_everywhere(summary: Summary) -> Shown | None:
 
 
 def yandex_above_aol(summary: Summary) -> Shown | None:
-    """Check that NDCG of every list is higher on the second data set than of any on the first."""
+    """Check that NDCG of every list on the second data set exceeds that of all on the first."""
     parts, holds = [], []
     for epsilon in (1.0, 1.5, 2.0, 3.0, 4.0, 5.0):
         aol, yandex = (

@@ -21,7 +21,7 @@ __all__ = ["LogPeople"]
 
 
 class LogPeople(TablePeople):
-    """`held[slot, user]` is a record's number; the records are those of slot 0, and all others."""
+    """A search log's users: `held[slot, user]` is the number of a user's record in a slot."""
 
     def __init__(self, texts: Sequence[str], held: IntArray) -> None:
         """Number the records by their order in `texts`, which are sorted and distinct."""
@@ -74,7 +74,7 @@ class LogPeople(TablePeople):
         return LogPeople([self._texts[i] for i in kept.tolist()], number.reshape(held.shape))
 
     def digest(self) -> str:
-        """Hash the draw, so that no evaluation resumes with another one."""
+        """Hash the drawn records, so that an evaluation does not resume with different ones."""
         digest = sha256(self.held.tobytes())
         for text in self._texts:
             digest.update(f"{text}\n".encode())

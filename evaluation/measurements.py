@@ -1,7 +1,7 @@
 """Store finished measurements, so that an interrupted evaluation can resume.
 
-One CSV per evaluation, appended to. A *unit* is one repetition of an experiment on a population at
-one point, computed in one step. Its last line has the metric `seconds`. A unit without that line
+Each evaluation appends to one CSV file. A *unit* is one repetition of an experiment on a population
+at one point, computed in one step. Its last line has the metric `seconds`. A unit without that line
 was interrupted: reading the file drops it, and the evaluation computes it again.
 
 Promises: a unit counts once or not at all, even after a power failure; values depend only on the
@@ -59,7 +59,7 @@ class Measurement:
 
 
 def generator_for(unit: Unit, seed: int) -> np.random.Generator:
-    """Return the unit's generator, seeded by the unit alone: independent of machine and order."""
+    """Return the unit's generator, which does not depend on the machine or the order of units."""
     text = f"{seed}/{unit.experiment}/{unit.population}/{unit.point!r}/{unit.run}"
     return np.random.default_rng(int.from_bytes(sha256(text.encode()).digest()[:16], "big"))
 
@@ -67,8 +67,9 @@ def generator_for(unit: Unit, seed: int) -> np.random.Generator:
 class Measurements:
     """The file of one evaluation.
 
-    A resumed evaluation must have the same `conditions` (seed, scale, version) and the same
-    `sources` of its populations: two tables of one name are two populations. It may add others.
+    A resumed evaluation must have the same `conditions` (seed, scale, version), and each of its
+    populations the same entry in `sources`, because two tables may have one name. It may add
+    populations.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
-"""Simulate one epoch of a large population quickly: records are numbers, only listed ones are text.
+"""Simulate one epoch of a large population quickly: only listed records have a text.
 
 Millions of opt-in users hold millions of different records, of which some thousand are listed.
-`simulated_epochs` makes all texts once and reuses them in many epochs. Here an epoch takes seconds
-even if everyone in a large population opts in, and its parameters can be varied.
+`simulated_epochs` makes the texts of all records once and reuses them in many epochs. This module
+makes texts of listed records only. An epoch then takes seconds even if everyone in a large
+population opts in, and its parameters can be varied.
 
 Promises: the results have the distribution of those of `simulated_epochs.run_epoch`, and are
 computed by the service's own functions.

@@ -1,10 +1,12 @@
 """Simulate thirty epochs of people, and the filter's estimates over these epochs.
 
 The simulation counts opt-in users per record, without simulating each of them: of those who hold a
-record a binomial number stays, and newly drawn people replace the others. Devices' reports come
-from their exact distribution (`simulated_reports`). The service's own code, with seeded noise,
-releases and estimates. As in the service, one filter over S's counts alone decides which records
-are forgotten (and listed, under one budget), and another, over all publications, is the estimate.
+record a binomial number stays, and newly drawn people replace the others. Devices' reports are
+drawn from their exact distribution (`simulated_reports`). The service's own code, with seeded
+noise, releases and estimates. As in the service there are two filters:
+
+- one over S's counts alone decides which records are forgotten (and listed, under one budget);
+- one over all publications computes the filtered estimate.
 
 Promises: given the same generator, the same epochs. The truth is the clients' p of each epoch.
 Symbols: h = share of opt-in users who stay, with their records; n_O, n_C = people; θ = threshold.
@@ -48,8 +50,9 @@ from blendstream.evaluation.simulated_reports import draw_report_counts
 
 __all__ = ["EpochScores", "Plan", "simulate"]
 
-#: The number of simulated records per opt-in user. All rarer records are one bucket: S never has
-#: enough holders to list one (a tenth of a person holds the rarest of these, and it takes six).
+#: The number of simulated records per opt-in user. All rarer records are one bucket, because S
+#: never has enough holders to list one: the rarest simulated record has a tenth of a holder on
+#: average, and listing takes six.
 _FOLLOWED = 1
 
 
@@ -59,9 +62,9 @@ class Plan:
 
     epochs: int = 30
     epsilon: float = 4.0
-    #: One budget for all epochs, with cohort rotation of clients; else ε per epoch, for everybody.
+    #: True: one budget for all epochs, with cohort rotation of clients. False: ε in each epoch.
     one_budget: bool = False
-    #: ε in each epoch, and everybody takes part in one epoch out of all: equal total, fewer people.
+    #: True: everybody takes part in one epoch of all, with the total ε, so each has fewer people.
     rotated: bool = False
     selection_share: float = 0.9
     drift: float = 0.0
@@ -71,11 +74,12 @@ class Plan:
     #: Share of epochs in which a person of a fixed panel holds their own favourite.
     habit: float | None = None
     clients_staying: float = 0.0
-    #: Deviation of ln p between the groups. It is no input of the filter, which estimates it.
+    #: Standard deviation of the groups' difference in ln p. The filter does not receive it: it
+    #: estimates the difference.
     groups_differ: float = 0.0
     modes: FilterModes | None = None
-    #: Compute the epoch's own estimate, which takes half of the time, in one epoch out of so many
-    #: (and in the first, the shock's and the one after); nothing else depends on it.
+    #: The epoch's own estimate takes half of the time and nothing else depends on it. It is
+    #: computed in one epoch out of this number, and in the first, the shock's and the one after.
     own_every: int = 1
 
     def estimates_alone(self, epoch: int) -> bool:
@@ -88,8 +92,8 @@ class Plan:
 class EpochScores:
     """Errors of one epoch's estimates; NaN for estimates that were not made.
 
-    L1 over the listed records, and over the true top M (`top`): there a record that is not shown
-    counts as 0, and with `own` and `asked` also one outside the clients' list.
+    L1 runs over the listed records or, for fields with `top`, over the true top M. There a record
+    that is not shown counts as 0; for `own` and `asked` also a record outside the clients' list.
     """
 
     own_l1: float
@@ -188,12 +192,12 @@ class _Run:
             plan.modes or default_modes(clients_rotate=plan.one_budget or plan.rotated)
         )
         self.start, self.publications, self.tau = self.filter, list[Publication](), -1.0
-        #: Over S's counts alone: the next list may be due before the clients' reports arrive.
+        #: The filter over S's counts alone, since the next list may be due before reports arrive.
         self.selection = RecordFilter.start(plan.modes)
         #: The known records, by their places in the population.
         self.known = np.zeros(0, dtype=np.int64)
         self.place: dict[Record, int] = {}
-        #: Of S's noise and T's: Gaussian under one budget, else Laplace.
+        #: Rule, scale and variance of S's and T's noise: Gaussian under one budget, else Laplace.
         self.rule = None
         self.scale = laplace_scale(sensitivity=2, epsilon=plan.epsilon)
         self.noise_variance = laplace_variance(self.scale)

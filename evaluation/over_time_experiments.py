@@ -1,8 +1,8 @@
 """Experiments over thirty epochs: every way of spending, with people and records that change.
 
-One repetition is one history of thirty epochs (`evaluation.over_time`). x is the epoch;
-x = 0 is the mean over the last epochs, when the filter has settled. A total is the ε of a person
-who takes part in all thirty epochs.
+One repetition is one history of thirty epochs (`evaluation.over_time`). x is the epoch; x = 0
+stands for the mean over the last epochs, when the filter has converged. A total is the ε of a
+person who takes part in all thirty epochs.
 
 The ways of spending give lists of different lengths, so only one measure compares all of them: L1
 over the true top M, in which a record that is not published counts as 0.
@@ -46,12 +46,13 @@ _WAYS = {
     "one budget": Plan(one_budget=True, own_every=60),
 }
 
-#: Totals of the axis: ε per epoch is a thirtieth of it; a person who reports once spends all of it.
+#: Totals on the axis. With ε in each epoch, an epoch spends a thirtieth of the total; a person who
+#: reports only once spends all of it in that epoch.
 TOTALS = (2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0)
 
 PAPER = "paper, each epoch"
 
-#: Measured in every epoch; the others at x = 0 alone.
+#: Metrics that are measured in every epoch; the others only at x = 0.
 _OVER_EPOCHS = ("own_top_l1", "top_l1", "shown", "on_top")
 _LATE = (
     "own_l1", "own_top_l1", "filter_l1", "top_l1", "top_asked_l1", "top_asked", "covered",
@@ -147,7 +148,7 @@ def _average_late(history: list[EpochScores]) -> Iterator[tuple[str, float]]:
 def _paper(
     setting: Setting, epsilon: float, rng: np.random.Generator
 ) -> Iterator[tuple[float, str, float]]:
-    """Yield the errors of `paper` from one epoch: it has no memory, so all epochs are alike."""
+    """Yield the errors of `paper` in one epoch: without memory, all epochs have the same errors."""
     epoch = run_epoch(
         "paper", setting, draw_optin(setting, rng), parameters_of(setting, epsilon=epsilon), rng
     )

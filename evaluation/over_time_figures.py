@@ -25,7 +25,7 @@ def _top_label(setting: Setting) -> str:
 
 
 def error_over_time(summary: Summary, settings: Mapping[str, Setting]) -> Iterator[Panel]:
-    """Yield the error per epoch: of one epoch alone, of the filter, and of one budget for all."""
+    """Yield the error per epoch: from that epoch alone, filtered, and with one budget for all."""
     for population in summary.populations(_NAME):
         for world, words in _WORLDS.items():
             each, once = (

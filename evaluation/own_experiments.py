@@ -1,4 +1,4 @@
-"""Experiments that the paper does not have: list lengths, intervals, differing groups, limits."""
+"""Experiments beyond the paper's: list lengths, intervals, differing groups, limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["OWN_EXPERIMENTS", "listed_in_one_epoch"]
 #: Epochs after which a list with known keys has stopped growing.
 EPOCHS = 12
 
-#: Places of a head list, by their last: intervals behave alike within.
+#: The last place of each range of places on a head list. Intervals behave alike within a range.
 PLACES = (10, 25, 50, 100, 250, 500)
 
 RECORDS_EACH = (1, 2, 3, 5, 10, 20, 30)
@@ -47,13 +47,13 @@ RECORDS_EACH = (1, 2, 3, 5, 10, 20, 30)
 #: The probability that a further record of a person repeats a query of an earlier one.
 SAME_QUERY = (0.0, 0.5, 0.9)
 
-#: Opt-in shares at which the groups' weights are measured.
+#: Opt-in proportions at which the groups' weights are measured.
 SHARES = (0.01, 0.05, 0.1)
 
-#: Shares at which a list of ten is just reached, at which its NDCG dips, and at which it recovers.
+#: Opt-in proportions from which on a list of ten is reached, its NDCG falls, and rises again.
 CHOOSING_SHARES = (0.01, 0.02, 0.03, 0.05, 0.1)
 
-#: How clicks gather on a query's first URL: 34, 65, 84 and 96 % of them.
+#: Exponents of the clicks on a query's URLs. The first URL has 34, 65, 84 and 96 % of the clicks.
 CLICK_EXPONENTS = (1.0, 2.0, 3.0, 5.0)
 
 DRIFTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
@@ -85,7 +85,7 @@ def _known_keys(setting: Setting, _point: float, rng: np.random.Generator) -> It
 
 
 def _epochs(setting: Setting, epsilon: float, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Yield the lists of twelve epochs of different people; each knows the list before it."""
+    """Yield the lists of twelve epochs of different people; each epoch knows the list before it."""
     known = np.zeros(0, dtype=np.int64)
     for _ in range(EPOCHS):
         known = listed_in_one_epoch(setting, "sharp", epsilon, rng, known=known)
@@ -104,7 +104,7 @@ def listed_in_one_epoch(
 ) -> IntArray:
     """Return the whole selected list of one epoch, as the records' numbers in the population.
 
-    Lists may have millions of records: this only counts and selects them, and makes no texts.
+    A list may have millions of records, so this function makes no texts for them.
     """
     parameters = parameters_of(setting, epsilon=epsilon, records_per_optin_user=records_each)
     share = SELECTION_SHARES[profile] if selection_share is None else selection_share
@@ -150,8 +150,8 @@ def _measure_intervals(series: str, epoch: SimulatedEpoch, estimates: Estimates)
         here = slice(first, last)
         yield Value(series, last, "covered", float(holds[here].mean()))
         yield Value(series, last, "width", float((high - low)[here].mean()))
-        # A ratio of means: in a mean of ratios one record that hardly anyone holds, listed by its
-        # noise, outweighs all others.
+        # A ratio of means: in a mean of ratios a single record that hardly anyone holds, listed
+        # because of its noise, would outweigh all others.
         relative = (high - low)[here].mean() / truth[here].mean()
         yield Value(series, last, "relative_width", float(relative))
         first = last
@@ -267,7 +267,7 @@ def _click_shapes(setting: Setting, point: float, rng: np.random.Generator) -> I
             yield Value(series, point, "ndcg", measured["ndcg"])
 
 
-#: The reason why some experiments run on no table or log.
+#: The reason why some experiments do not run on tables and logs.
 _ONE = "its question does not depend on the data, so it is measured on one generated population"
 
 OWN_EXPERIMENTS = (
@@ -309,7 +309,7 @@ OWN_EXPERIMENTS = (
     Experiment(
         "limit",
         "L1 against the number of people, beside the limit without privacy",
-        # As many as the paper's first data set has, or a test asks for, and more.
+        # The size of the paper's first data set (or of a test), and larger ones.
         lambda setting: [float(setting.users * times) for times in (1, 2, 5, 10, 20)],
         _limit,
         runs=10,

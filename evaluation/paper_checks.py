@@ -1,11 +1,11 @@
 """Check sentences of the paper against the measurements, one function per sentence.
 
 A sentence may contain several statements; a check tests each, and "partly" means that some of them
-hold. Differences must exceed two standard errors (`evaluation.certainty`); a declining line must do
-so from point to point, not only from end to end.
+hold. A difference counts only if it exceeds two standard errors (`evaluation.certainty`). A line
+declines only if it does so from point to point, not merely from end to end.
 
-A check returns `None` where nothing was measured. This module has Figures 9 and 11, and the text of
-verdicts; `evaluation.list_checks` has the other figures.
+A check returns `None` where nothing was measured. This module checks the claims about Figures 9 and
+11 and formats the results; `evaluation.list_checks` checks the claims about the other figures.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ __all__ = [
     "query_beats_urls",
 ]
 
-#: "Several" or "many" of nine neighbours out of order: a random order would have four and a half.
+#: The number that counts as "several" or "many", of nine pairs of neighbours that may be out of
+#: order. A random order would have 4.5.
 SEVERAL = 3
 
 
 class Shown(NamedTuple):
-    """A check's result: a sentence with our numbers, and for each part of the claim if it holds."""
+    """A check's result: a sentence with our numbers, and True per part of the claim that holds."""
 
     text: str
     holds: tuple[bool, ...]
@@ -101,7 +102,7 @@ def one_regression(summary: Summary) -> Shown | None:
 
 
 def blend_beats_ingredients(summary: Summary) -> Shown | None:
-    """Check for fewer regressions than either group has; "several" means more than one."""
+    """Check that the blend has fewer regressions than each group, which has more than one."""
     counted = _regressions(summary, "blended", *_INGREDIENTS)
     if counted is None:
         return None
@@ -115,7 +116,8 @@ def blend_beats_ingredients(summary: Summary) -> Shown | None:
     return Shown(text, (*several, *(surely_less(blend, mean) for mean in added_up)))
 
 
-#: Figure 9's columns 4, 6 and 5. The paper counts one regression in the last, as in the blend.
+#: Figure 9's columns 4, 6 and 5, by series. The paper counts one regression in column 5, as many as
+#: in the blend.
 _INGREDIENTS = {
     "optin": "opt-in",
     "client_urls": "clients (URLs added up)",
@@ -154,8 +156,9 @@ def blend_is_closest(summary: Summary) -> Shown | None:
 def _square_error(summary: Summary, name: str, ranks: Sequence[int] = range(1, 11)) -> Mean | None:
     """Return the mean of bias² + s² over the queries, where s² is the variance of single runs.
 
-    Its variance per query is 2s⁴/(n−1) from s² and 4·bias²·s²/n from bias². Columns of one run
-    share their people, so treating them as independent makes the test conservative.
+    The standard error of this mean follows from each query's variance of bias² + s², which is
+    2s⁴/(n−1) for s² plus 4·bias²·s²/n for bias². The columns of one run are computed from the same
+    people. Treating columns as independent makes the comparison of their errors conservative.
     """
     squares, variance = [], 0.0
     for rank in ranks:

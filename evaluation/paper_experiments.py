@@ -1,7 +1,7 @@
 """The paper's experiments (Section 4), with all chosen profiles on the same people.
 
-Each draws the opt-in users once for every profile and head-list size, so that curves differ by
-mechanism and not by sampling error.
+Each repetition draws the opt-in users once, for every profile and head-list size, so that curves
+differ by mechanism and not by sampling error.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ __all__ = ["PAPER_EXPERIMENTS", "TOP_TEN_COLUMNS"]
 
 EPSILONS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 SHARES = (0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.06, 0.08, 0.1)
-#: For millions of people, where a point takes ten times as long, and for tables.
+#: Repetitions for millions of people, where a point takes ten times as long, and for tables.
 FEWER_EPSILONS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 FEWER_SHARES = (0.01, 0.015, 0.025, 0.04, 0.06, 0.1)
 BUDGET_SPLITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
-#: Figure 9's columns: the series that stores each, and its heading. The paper calls its third
-#: column p̂_q: the query with any URL. The sum over listed URLs is ours, and all that `sharp` has.
+#: Figure 9's columns: the series that stores each, and its heading. The paper's third column, p̂_q,
+#: is the query with any URL. The column with the sum over listed URLs is our addition; for `sharp`
+#: it is the only one.
 TOP_TEN_COLUMNS = {
     "truth": "p, everyone",
     "blended": "blended, query itself",
@@ -85,7 +86,7 @@ def ingredients(setting: Setting, epoch: SimulatedEpoch) -> dict[str, FloatArray
 
 
 def regressions(column: FloatArray) -> int:
-    """Count the estimates that are larger than the one above them: out of order, as in Figure 9.
+    """Count the estimates that are larger than the one above them, as Figure 9 marks them.
 
     >>> regressions(np.array([5.0, 3.0, 4.0, 2.0, np.nan, 2.5]))
     2
@@ -151,7 +152,7 @@ def _compare(
     epsilon: float | None = None,
     also: Mapping[str, Callable[[SimulatedEpoch], float]] | None = None,
 ) -> Iterator[Value]:
-    """Score each profile at every list size; a list that stays too short is only counted.
+    """Score each profile at every list size; of a list that is too short, yield only its size.
 
     The paper draws no line where "the desired head list size was not reached".
     """
@@ -229,7 +230,7 @@ PAPER_EXPERIMENTS = (
         "Figures 15 and 16: L1 and NDCG against ε",
         lambda setting: FEWER_EPSILONS if setting.coarse else EPSILONS,
         _epsilon,
-        # At small ε a run varies by a third: with fewer, neighbours' order is random.
+        # At small ε a run varies by a third; with fewer runs, neighbours' order would be random.
         runs=30,
         large_runs=6,
         table_runs=10,

@@ -80,7 +80,7 @@ def _parameters(setting: Setting, list_size: int | None = None) -> PrivacyParame
 def _score(
     series: str, x: float, setting: Setting, epoch: SimulatedEpoch, size: int | None = None
 ) -> Iterator[Value]:
-    """Score the blend and the clients' estimates; a list that stays too short is only counted."""
+    """Score the blend and the clients' estimates; of a list that is too short, only its size."""
     listed = len(epoch.truth.listed)
     reached = listed == (setting.list_size if size is None else size)
     yield Value(series, x, "reached", float(reached))

@@ -96,7 +96,10 @@ def by_list_length(summary: Summary, settings: Mapping[str, Setting]) -> Iterato
 def _reached(
     summary: Summary, experiment: str, population: str, metric: str, series: str, of: str = ""
 ) -> Curve:
-    """Return the curve of the blend, or `of` one group, at points that half of the runs reached."""
+    """Return the curve without points at which fewer than half of the runs reached the list length.
+
+    `of` selects a group's curve by its suffix; by default the curve is the blend's.
+    """
     points = summary.reached(experiment, population, metric, series).x
     curve = summary.curve(experiment, population, metric, series + of)
     return curve.where(lambda x, _: x in points)

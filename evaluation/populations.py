@@ -1,10 +1,14 @@
 """The populations of the evaluation: shaped like the paper's two data sets, or read from a file.
 
-The paper's search logs are not public, so two generators replace them. A share of the
-people (`common`) holds a query drawn ∝ rank^−1.05, the exponent of a public table of the same kind
-(votes by subreddit and site), and clicks one of ten URLs ∝ rank^−2; the others hold queries that
-hardly anyone shares. The number of different queries is the paper's (abstract). `common` is fitted
-to the paper's *head-list sizes*, its only statements about the shape:
+The paper's search logs are not public, so two generators replace them:
+
+- A proportion of the people (`common`) holds a query drawn ∝ rank^−1.05, and clicks one of ten URLs
+  ∝ rank^−2. The first exponent is that of a public table of the same kind (votes by subreddit and
+  site).
+- The others hold queries that hardly anyone shares.
+
+The number of different queries is the paper's (abstract). `common` is fitted to the paper's
+*head-list sizes*, its only statements about the shape:
 
 - first data set: lists reach 50 records from 4.5 % opt-in on at ε = 4, and from ε = 3 on at 5 %
   (Section 4.2.3), so about 3 people in 10 000 hold the fiftieth record;
@@ -13,9 +17,9 @@ to the paper's *head-list sizes*, its only statements about the shape:
 Experiments over many epochs use a third generator (`STEADY`), in which many more records have
 enough holders to be listed: settings A and B, which differ in size.
 
-Promises: everyone draws independently from `probability`, the truth of every comparison; a row of
-a table stands for `count` people with one record each. A search log's users are drawn
-without replacement instead (`evaluation.log_people`).
+Promises: everyone draws independently from `probability`, which is the truth of every comparison. A
+row of a table stands for `count` people with one record each. Only a search log's users are drawn
+without replacement (`evaluation.log_people`).
 
 Decision: docs/decisions/0080-populations-of-the-evaluation.md
 """
@@ -88,7 +92,7 @@ class Setting:
 
     @property
     def is_large(self) -> bool:
-        """Return True if a point takes so long that there are fewer repetitions."""
+        """Return True if a point takes so long to compute that experiments repeat it less often."""
         return self.users > 2_000_000
 
     @property
@@ -151,8 +155,9 @@ SETTING_B = replace(YANDEX, name="setting-b", label="Setting B", people=STEADY)
 def table_setting(path: Path, columns: Sequence[str], *, users: int | None = None) -> Setting:
     """Make a setting of a table's people, with the parameters of the first data set.
 
-    The population is `users` draws from the table, whose own counts need not be of people (they may
-    be votes or births). By default as many as in the first data set, or the table's total if less.
+    The population is `users` draws from the table: by default as many as the first data set has
+    people, or the table's total if that is less. The table's counts need not be of people; they may
+    be votes or births.
     """
     name = _name_of(path)
     records, counts = read_table(path, columns)

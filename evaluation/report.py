@@ -1,4 +1,4 @@
-"""The evaluation's tables as Markdown: both profiles, the paper's claims beside ours, Figure 9."""
+"""Write the evaluation's tables as Markdown: both profiles, the paper's claims, Figure 9."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ _HEADLINE = (
     ("ndcg", "NDCG of M records"),
 )
 
-#: Each length comes from the figure that shows it: label, experiment, x, both series.
+#: The head-list lengths to report, each from the figure that shows it: label, experiment, x, and
+#: the series of both profiles.
 _LENGTHS = (
     (
         "records on the list, first epoch", "head_list", 4.0,

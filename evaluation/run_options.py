@@ -114,7 +114,7 @@ def _given_parameters(arguments: argparse.Namespace) -> Iterator[tuple[str, str,
 
 
 def changed_parameters(arguments: argparse.Namespace) -> str:
-    """Return the given parameters in one line; a resumed evaluation must have the same ones."""
+    """Return the given parameters in one line, which a resumed evaluation must repeat."""
     return "".join(
         f", {option[2:]} {','.join(map(str, value)) if isinstance(value, tuple) else f'{value:g}'}"
         for option, _, value in _given_parameters(arguments)
@@ -126,7 +126,7 @@ def populations_of(
 ) -> tuple[list[Setting], dict[str, LogTally]]:
     """Read every population, with the given parameters; `few` leaves out two generated ones.
 
-    Logs take longest, so they come last: errors elsewhere appear before.
+    Logs take longest, so they come last: errors in other options then appear first.
     """
     names = (arguments.populations or ("none" if arguments.log else ",".join(_GENERATED))).split(
         ","
@@ -157,7 +157,7 @@ def populations_of(
     if not settings and not arguments.log:
         raise ParameterError("nothing to evaluate: name a population, a --table or a --log")
     tallies = {}
-    _apply_parameters(AOL, arguments)  # errors in parameters must not wait for a log
+    _apply_parameters(AOL, arguments)  # report errors in parameters before reading a log
     for path, names_of_columns in zip(arguments.log, columns, strict=True):
         setting, tally = log_setting(
             path,

@@ -6,8 +6,8 @@
     l1_plain    Σ|p̂ − p| over the listed records of the unprojected estimate, nothing rescaled
 
 The paper does not specify whether its L1 runs over records or queries ("trend computation"), so
-this module has both. Rescaled measures compare proportions within the list, so that lists of
-different mass are comparable; the plain one is the error for an analyst who reads p̂.
+this module has both. Rescaled measures compare proportions within the list, so that lists whose
+total probabilities differ are comparable. `l1_plain` is the error for an analyst who reads p̂.
 
 NDCG runs over the listed records *and* the true top of that length, so that it falls if a popular
 record is missing from the list. The paper does not specify this; `ndcg_listed` is the other

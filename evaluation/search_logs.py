@@ -4,10 +4,12 @@ Formats: the AOL release's (tab-separated `AnonID, Query, QueryTime, ItemRank, C
 header) and any TSV or CSV with a header that names its columns; each gzipped or not. Concatenated
 files may repeat the header.
 
-Promises: a user's m_O records are a uniform draw from the user's clicks without replacement, and
-the first of them, which counts as the user's one record, is a uniform draw too. The same file and
-seed give the same draw. Rows without a click and malformed rows are counted and are not errors; the
-first malformed ones have line numbers. No message contains a cell's text.
+Promises:
+- A user's m_O records are a uniform draw from the user's clicks without replacement. The first of
+  them, which counts as the user's one record, is a uniform draw too.
+- The same file and seed give the same draw.
+- Rows without a click and malformed rows are counted and are not errors; the first malformed ones
+  have line numbers. No message contains a cell's text.
 Memory: grows with users, not with rows (reservoir sampling, Vitter's Algorithm R).
 Symbols: m_O = records_per_user.
 """
@@ -51,8 +53,8 @@ __all__ = [
 
 #: A user's id is a key in memory; a longer one is probably a broken line.
 MAX_USER_CHARACTERS = 256
-#: The rest of a longer line is discarded: a file without line ends must not fill the memory. It is
-#: above the CSV reader's limit for a field (131 072), which ends a quote that is never closed.
+#: The rest of a longer line is discarded: a file without line ends must not fill the memory. This
+#: limit is above the CSV reader's for a field (131 072), which ends a quote that is never closed.
 MAX_LINE_CHARACTERS = 262_144
 #: The number of malformed rows that a report lists with line numbers.
 REPORTED_LINES = 5
@@ -164,7 +166,7 @@ def draw_records_of_users(
     if not seen:
         raise ParameterError(f"{path} must have rows with a click; found {tally.describe()}")
     if others:
-        # In a reservoir the first slot favours the first click, so a random slot becomes the first.
+        # In a reservoir the first slot favours the first click, so swap it with a random slot.
         for place, n in enumerate(seen):
             drawn = int(next(uniform) * min(n, records_per_user))
             first[place], texts[drawn][place] = texts[drawn][place], first[place]

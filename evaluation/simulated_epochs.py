@@ -1,7 +1,7 @@
 """Simulate one epoch: draw people, then run the service's own functions on them.
 
-`build_head_list` and `estimate_epoch` are what the epoch jobs call; only the noise is replaced, by
-seeded noise. Reports are drawn from their exact distribution
+The simulation calls `build_head_list` and `estimate_epoch`, as the epoch jobs do, with seeded noise
+instead of secure noise. Reports are drawn from their exact distribution
 (`evaluation.simulated_reports`).
 
 Promises: given the same generator, the same epoch.
@@ -54,7 +54,7 @@ T = TypeVar("T")
 class Optin:
     """All opt-in users: `held[slot, user]` is a record, numbered as in the population.
 
-    Each profile splits the same people with its own f_O: the first f_O of them are S.
+    Each profile splits the same people with its own f_O: the first users, a proportion f_O, are S.
     """
 
     people: People
@@ -230,7 +230,7 @@ def run_epoch(
 def estimate_without_intervals(
     release: OptinRelease, reports: IntArray, clients: int
 ) -> EpochEstimates:
-    """Estimate as `estimate_epoch` does, in `paper` without the opt-in group's intervals."""
+    """Estimate as `estimate_epoch` does, but omit the opt-in group's intervals in `paper`."""
     if release.mechanisms.profile != "paper":
         return estimate_epoch(release, reports, clients)
     cells = release.head_list.cells

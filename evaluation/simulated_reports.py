@@ -1,9 +1,8 @@
 """Draw the summed reports of millions of devices, without simulating each device.
 
-Given the number of answers about each cell, the counts of all answers follow a distribution that
-can be drawn per group: answers about one cell are exchangeable, so only their numbers matter. This
-holds for several answers of one device (m_C > 1) too: the randomizer treats each independently, so
-only their subjects are dependent.
+Answers about one cell are exchangeable, so only their number matters: this module draws their total
+counts in one step. That also holds if a device sends several answers (m_C > 1). Their subjects are
+dependent, but the randomizer treats each answer independently.
 
 Promises: `draw_report_counts` and `draw_answer_counts` have exactly the distribution of counting
 every answer (`tests/evaluation` compares both, and enumerates small cases); floats replace the
@@ -25,7 +24,7 @@ from blendstream.blender.values.interfaces import LocalRandomizer
 
 __all__ = ["draw_answer_counts", "draw_report_counts", "draw_subjects"]
 
-#: Devices whose draws are in memory together.
+#: Number of devices whose draws are in memory at one time.
 _CHUNK = 1 << 18
 
 
@@ -77,10 +76,10 @@ def draw_answer_counts(
 
 
 def _two_stage(randomizer: TwoStage, holders: IntArray, rng: np.random.Generator) -> IntArray:
-    # Figure 6, line by line, for all holders of a cell together: a binomial number reports its
-    # query truthfully. The liars of a query spread evenly over the other queries, then evenly over
-    # their URLs. Of the tellers, a binomial number lies about the URL and spreads over the query's
-    # other URLs.
+    # Figure 6, line by line, for all holders of a cell together. A binomial number of them reports
+    # the query truthfully. The others report another query, each equally likely, and then one of
+    # its URLs, each equally likely. Of those who report the query truthfully, a binomial number
+    # reports another of its URLs, each equally likely.
     queries = len(randomizer.cells.queries)
     query = np.where(randomizer.cells.query_of_cell < 0, queries, randomizer.cells.query_of_cell)
     sizes = np.bincount(query, minlength=queries + 1)
@@ -128,9 +127,9 @@ def _subset_selection(
 def _subset_or_none(
     randomizer: SubsetOrNone, holders: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    # As in `SubsetOrNone.answer`: a part t of the devices does not answer blindly. Of it, a holder
-    # of ⋆ reports "none"; a holder of a record does so with 1/E, else names it among ω−1 others.
-    # "None" is ⋆ with the first ω−1 records.
+    # As in `SubsetOrNone.answer`: with probability t a device's answer depends on what it holds.
+    # Then a holder of ⋆ reports "none". A holder of a record reports "none" with probability 1/E,
+    # otherwise a set of the record and ω−1 others. "None" is ⋆ with the first ω−1 records.
     width, e = randomizer.cells_per_answer, float(randomizer.likelihood)
     telling = rng.binomial(holders, width * e / (width * e + len(holders) - 1))
     seen = rng.binomial(telling[:-1], 1 - 1 / e)
@@ -146,17 +145,19 @@ def _draw_sets(
 ) -> IntArray:
     """Count the sets that contain each cell, for random sets of ω cells.
 
-    `seen[c]` sets contain c, `unseen[c]` do not; `blind` sets are any.
+    For each cell c, `seen[c]` of the sets must contain c and `unseen[c]` must not. `blind` further
+    sets have no such condition.
     """
     # Go through the cells in order. A device that must still name j cells, of r that remain for it,
     # names the next one with probability j/r, independent of those before: this makes every set
     # equally likely. Devices with equal j and r are exchangeable, so a binomial number of them
     # names the cell.
     #
-    # A device skips its own cell here. `ahead[s]` counts those whose own cell is still to come (one
-    # row for each initial number s of cells), `passed` the others. Those whose own cell comes now
-    # have behaved like all others of their row, so the number of them with j cells left is a
-    # multivariate hypergeometric draw. Blind ones have no own cell.
+    # A device does not draw its own cell: `seen` and `unseen` decide that one. `ahead[s]` counts
+    # the devices whose own cell is still to come (one row for each initial number s of cells),
+    # `passed` the others. When a device's own cell is reached, it has behaved like all others of
+    # its row. So the number of these devices with j cells left is a multivariate hypergeometric
+    # draw. Blind devices have no own cell.
     size = len(seen)
     starts = (width - 1, width)
     owners = (seen, unseen)
@@ -176,8 +177,9 @@ def _draw_sets(
             )
             ahead[row] -= leaving
             passed += leaving
-        # `waiting` decide on this cell, one of `size − cell` to come; those ahead have one fewer,
-        # as their own does not count; those who just left skip it.
+        # The `waiting` devices decide on this cell, one of `size − cell` that remain. For devices
+        # in `ahead` one fewer remains, because their own does not count. Devices that just left
+        # `ahead` skip this cell, which is their own.
         just_left = passed - waiting
         to_come = size - cell
         named = rng.binomial(waiting, np.minimum(left / to_come, 1.0))

@@ -38,7 +38,7 @@ class Curve(NamedTuple):
         return Curve(self.series, [x for x, _ in kept], [mean for _, mean in kept])
 
     def after(self, x: float) -> Curve:
-        """Return the points beyond x. Points at x ≤ 0, if any, are means over the curve."""
+        """Return the points beyond x. A point at x ≤ 0, if any, is a mean over the whole curve."""
         return self.where(lambda at, _: at > x)
 
 

@@ -1,7 +1,7 @@
 """Tables of (query, url, count), read from a TSV or CSV with a heading, gzipped or not.
 
 Promises: the result is the whole table, or an error that names the faulty line. No message contains
-a cell's text: a table may be a real log.
+a cell's text, because a table may be a real log.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def _without_gz(path: Path) -> Path:
 def read_table(path: Path, columns: Sequence[str]) -> tuple[list[Record], IntArray]:
     """Read a table's records and counts; cells of a CSV may be quoted, those of a TSV are literal.
 
-    `columns` names the query, URL and count columns. Rows with the same record after normalising
-    are added up.
+    `columns` names the query, URL and count columns. The counts of rows whose records are equal
+    after normalising are added up.
     """
     if len(columns) != 3:
         raise ParameterError(

@@ -1,8 +1,8 @@
 """Compute the missing units on every core, with progress and an estimate of the time left.
 
-The first units are one of every kind (experiment and population); their times give the estimate.
-Interrupt at any time: finished units are stored, unfinished ones dropped, and the same command
-continues from there.
+A unit is one repetition of an experiment at one point. The first units are one of every kind
+(experiment and population); the estimate is computed from their times. The user may interrupt at
+any time: finished units are stored, unfinished ones are dropped, and the same command resumes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def plan(
     """Return all units in an order that advances every experiment evenly.
 
     An interrupted evaluation then has results of each experiment. `runs` replaces each experiment's
-    own number; `points` thins every axis and keeps both ends.
+    own number of repetitions. `points` limits the number of points per axis; both ends remain.
     """
     settings = list(settings)
     ordered: list[tuple[float, Unit]] = []
@@ -109,11 +109,11 @@ def compute(
 
 
 def _drop(pool: ProcessPoolExecutor) -> None:
-    """Kill the processes: a unit may take half a minute, and nobody needs its result."""
+    """Kill the processes, without waiting for units that may take half a minute each."""
     for child in active_children():
         child.kill()
-    # Waits only for the pool's thread, which ends with the processes: otherwise it could still run
-    # at Python's exit, with its pipes already closed.
+    # This waits only for the pool's thread, which ends with the processes. Without it the thread
+    # could still run at Python's exit, when its pipes are already closed.
     pool.shutdown(cancel_futures=True)
 
 
@@ -227,7 +227,7 @@ def _install(work: _Work) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Exit when the parent process ends for any reason: nobody needs the result then."""
+    """Exit when the parent process ends for any reason, since nothing would store the results."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

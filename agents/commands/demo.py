@@ -124,7 +124,7 @@ def within(kind: type[T], low: T, high: T | None = None) -> Callable[[str], T]:
 
 
 def _hung_up(_signal: int, _frame: FrameType | None) -> None:
-    """Handle a closed terminal: end as with Ctrl-C, once, and print nothing more."""
+    """Handle a closed terminal: end once, as after Ctrl-C, and print nothing more."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

@@ -1,10 +1,11 @@
 """Check settings, Kafka, topics, the release log, Redis, clock and tokens; print how to fix each.
 
-Exits with 1 if something must be fixed. Changes nothing, except that it compares clocks by writing
-a byte to the clock topic, or, before the first start, to a topic that it creates and deletes.
-With --wait-s it can run while Kafka and Redis are still starting.
+Exits with 1 if something must be fixed. With --wait-s it can run while Kafka and Redis are still
+starting. Changes nothing, with one exception: to compare clocks, it writes a byte to the clock
+topic or, before the first start, to a topic that it creates and deletes.
 
-With --edge it instead checks an edge from outside. That needs no settings and submits no entry.
+With --edge it instead checks a reverse proxy (edge) from outside. That needs no settings and
+submits no entry.
 """
 
 from __future__ import annotations

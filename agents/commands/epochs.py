@@ -10,18 +10,18 @@ The jobs delete an abandoned epoch's raw data as soon as every earlier epoch has
 stays charged. The release log stores the reason permanently and the API shows it: it must not name
 a query, a URL or a person.
 
-`restored` is for a release log restored from an older copy. Run it before any jobs process. It
-- abandons every open epoch, which may have been released after the copy was made;
-- charges and abandons every epoch that may have been opened since the copy, by the shortest known
-  window and up to the highest published epoch;
-- deletes the raw counts of these epochs from Redis.
+`restored` is for a release log restored from an older copy. Run it before any jobs process starts:
+- It abandons every open epoch, which may have been released after the copy was made.
+- It charges and abandons every epoch that may have been opened since the copy. Their number follows
+  from the shortest known window; they extend at least to the highest published epoch.
+- It deletes the raw counts of these epochs from Redis.
 So no release is drawn twice, no number is used twice, and the period's limit holds. `--until` is
-when the lost log's last jobs process ended: epochs after it are not charged.
+the time at which the lost log's last jobs process ended: epochs after it are not charged.
 
 `aborted` is the last step of ReleaseLogBlocked in the runbook, after an operator has aborted a
 hanging transaction of the release log with Kafka's kafka-transactions.sh. It abandons every epoch
-whose release was lost with the transaction, because its noise was drawn. Run it before any jobs
-process.
+whose release was lost with the transaction, because that release's noise was already drawn. Run it
+before any jobs process starts.
 """
 
 from __future__ import annotations

@@ -1,21 +1,27 @@
-"""Measure how close the published estimates come to the truth, and draw the paper's figures again.
+"""Measure the error of the published estimates, and draw the paper's figures again.
 
-Simulates whole epochs on populations whose truth is known, with the functions that the service
-calls, for the profiles `paper` and `sharp`: the paper's Figures 9 and 11 to 16, and what it does
-not show (list size by selector and over epochs, coverage of intervals, the agreement test, the
-limit without privacy, several records per user, thirty epochs under one budget). Writes
-measurements.csv, one CSV per experiment, SVG and PNG in a light and a dark theme, and report.md:
-the paper's claims beside what we see.
+Simulates whole epochs on populations whose truth is known, for the profiles `paper` and `sharp`,
+with the functions that the service calls. The experiments are the paper's (Figures 9 and 11 to 16)
+and these:
+- list size by selector and over epochs;
+- coverage of intervals;
+- the agreement test;
+- the error without privacy;
+- several records per user;
+- thirty epochs under one budget.
+
+Writes measurements.csv, one CSV per experiment, figures as SVG and PNG in a light and a dark theme,
+and report.md with the paper's claims beside our results.
 
 With --log the people are the users of a search log: one record per user is drawn at random from
 the user's clicks, users are divided at random into opt-in users and clients, and the truth is the
 distribution of the drawn records. No query and no URL of a log is printed or written.
 
-Stop it whenever you like: the same command continues where it stopped.
+It may be stopped at any time: the same command resumes where it stopped.
 
-  blendstream evaluate --smoke                        a minute, to see what comes out; no evidence
-  blendstream evaluate                                everything; says how long it will take
-  blendstream evaluate --only epsilon,limit --runs 5  some of it, quicker and rougher
+  blendstream evaluate --smoke                        a minute, to see the output; no evidence
+  blendstream evaluate                                everything; prints the expected duration
+  blendstream evaluate --only epsilon,limit --runs 5  some experiments, faster and less exact
   blendstream evaluate --table clicks.tsv.gz --columns query,url,count
   blendstream evaluate --log user-ct-test-collection-01.txt.gz --epsilon 2
   blendstream evaluate --log clicks.csv --log-columns person,search,link --runs 5
@@ -61,14 +67,14 @@ EXPERIMENTS = (
     *OVER_TIME_EXPERIMENTS,
 )  # fmt: skip
 
-#: A fifth of the people, one run, both ends of each axis: enough to see that everything works.
+#: A smoke run, to see that everything works: a fifth of the people, one run, each axis's ends.
 SMOKE_SCALE, SMOKE_RUNS, SMOKE_POINTS = 0.2, 1, 2
-#: With a twentieth of the people whole lines are missing from the figures that the report checks.
+#: With a twentieth of the people, the figures that the report checks would lack whole lines.
 _LEAST_SCALE = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Every option has a default."""
+    """Add the options, each of which has a default."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
         help="where to write everything (default: ./evaluation, with --smoke ./evaluation-smoke)",
@@ -157,13 +163,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kinds(files: Iterable[Path]) -> str:
-    """What was written: the report by its name, the others by their kind."""
+    """List the written files: the report by its name, the others by their kind."""
     kinds = dict.fromkeys(path.suffix[1:].upper() for path in files)
     return ", ".join(["report.md", *(kind for kind in kinds if kind != "MD")])
 
 
 def _can_publish(folder: Path, settings: Mapping[str, Setting]) -> None:
-    """Before anything is computed: the report there is about every population that is there."""
+    """Raise unless `settings` has every population published in `folder`: the report needs all."""
     lacking = sorted(set(Summary.read(folder).populations()) - settings.keys())
     if lacking:
         raise ParameterError(
@@ -175,7 +181,7 @@ def _can_publish(folder: Path, settings: Mapping[str, Setting]) -> None:
 def _publish(
     data: Sequence[Path], settings: Mapping[str, Setting], folder: Path, *, evidence: bool
 ) -> None:
-    """Some experiments replace their own numbers; report and figures are made of all of them."""
+    """Replace the CSVs of these experiments, and make report and figures of all CSVs there."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in data:
         shutil.copyfile(path, folder / path.name)

@@ -1,5 +1,6 @@
-"""Open, seal and publish epochs until stopped; run any number, of which one holds each lease.
+"""Open, seal and publish epochs until stopped.
 
+Any number of these processes may run; a lease per kind of job selects the process that does it.
 Needs Kafka, Redis and a budget limit. Creates missing topics and does not start if a topic has
 wrong settings. Serves /metrics, /healthz and /readyz on jobs.metrics_port. Ctrl-C or SIGTERM stops
 it gracefully.

@@ -1,9 +1,9 @@
 """Show the privacy budget spent: per epoch and group, in this period and since the first epoch.
 
 Every (ε, δ) is for replace-one neighbours: data sets that differ in the records of one opt-in
-account or one device. The cumulative figures, by dp-accounting, are upper bounds for a person who
-takes part in every epoch that admits them. An epoch is charged when it opens, even if nobody takes
-part in it later.
+account or one device. The cumulative figures are upper bounds, computed by dp-accounting, for a
+person who takes part in every epoch that admits them. An epoch is charged when it opens, even if
+nobody takes part in it later.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ For the given sizes, ε, δ and number of epochs, prints per way:
 - the L1 error of the estimates of the M most common records (an unlisted record counts in full).
 
 The formulas assume records that follow Zipf's law and do not change. A run of a large service may
-differ by a third from them, of a small one by two thirds.
-ε, δ, M and the number of epochs come from the options, else from the settings.
+differ from them by a third, a run of a small one by two thirds.
+ε, δ, M and the number of epochs are read from the options, otherwise from the settings.
 
   blendstream plan                                         sizes of the paper's first data set
   blendstream plan --optin-users 32850 --clients 624150 --epochs 30

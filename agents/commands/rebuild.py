@@ -1,10 +1,12 @@
 """Rebuild the counts of all unreleased epochs: delete them from Redis; workers recount from Kafka.
 
-Use it when a partition is halted because a script failed half-way (repair Redis first), or when
+Use it in two cases: a partition is halted because a script failed half-way (repair Redis first), or
 `verify` finds counts that differ. Nothing released changes, and nothing is lost as long as Kafka
-has the records. Running workers resume every partition automatically, halted ones included; start
-some if none runs. Prints their progress and ends when they have finished. If interrupted, it
-prints which partitions were reset and what to do next; each is reset whole or not at all.
+has the records.
+
+Running workers resume every partition automatically, halted ones included; start some if none runs.
+The command prints their progress and ends when they have finished. If interrupted, it prints which
+partitions were reset and what to do next; each is reset completely or not at all.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(settings: Settings, wait_s: float) -> int:
     task = asyncio.current_task()
     assert task is not None
-    # Handled like Ctrl-C, so that it can report its progress.
+    # Handle SIGTERM like Ctrl-C, so that the command can report its progress.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with connected(settings) as context:
         await rebuild(context, wait_s)

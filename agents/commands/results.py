@@ -91,7 +91,7 @@ def _print(document: dict[str, Any], top: int) -> None:
         and record[prefer]
         and record[prefer]["probability"] is not None
     ]
-    # Documents are ordered by the blend, but the preferred group may be another.
+    # The document orders records by the blend, but it may prefer another group's estimates.
     records.sort(key=lambda record: -record[prefer]["probability"])
     for record in records[:top]:
         figure = record[prefer]
@@ -108,7 +108,7 @@ def _print(document: dict[str, Any], top: int) -> None:
 
 
 def _printable(text: str) -> str:
-    """Replace what could change a terminal's other text, such as controls of direction."""
+    """Replace characters that could change other text on a terminal, such as direction controls."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

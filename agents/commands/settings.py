@@ -7,7 +7,8 @@
                                           print a sample file: trial, basic (the required
                                           settings) or advanced (all)
 
-If settings are missing or wrong, shows the given values, then what to correct, and exits with 1.
+If settings are missing or wrong, prints the values that are set, then the corrections to make, and
+exits with 1.
 """
 
 from __future__ import annotations

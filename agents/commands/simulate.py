@@ -9,10 +9,11 @@ user of a machine can read command lines.
 Opt-in users search in each window, and devices report on each head list, through the public API.
 Prints each epoch that is published. Never point it at a service that people use: it invents users.
 
-With --log each user of a search log is an opt-in user or a device. An epoch's window is a window of
-the log, --speed times as long; each user has one record in it, drawn from the clicks, or none. When
-the log has ended, the published epochs are printed and saved beside the truth. No query and no URL
-is printed; the file has those that the service published.
+With --log each user of a search log is an opt-in user or a device. Each epoch's window replays a
+part of the log that is --speed times as long. In each window a user has one record, drawn from the
+user's clicks in that part, or none. When the log has ended, the command prints the published epochs
+beside the truth and saves them. It prints no query and no URL; the file contains those that the
+service published.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ socket on which a gateway behind it must listen:
 survives the loss of a node. The process id of each node is printed: `kill -9` one to test how the
 service reacts.
 
-At the first start, Maven downloads Kafka's jars into the user's cache. Data is in a temporary
-folder that the command deletes at its end, unless --folder names one. Only the user who runs the
-command can read either; a --folder with links is refused. --kafka-port and --redis-port keep the
-addresses constant, as a settings file needs them. If KAFKA_URL or REDIS_URL is set, that server is
-used and none is started in its place.
+At the first start, Maven downloads Kafka's jars into the user's cache. The servers store their data
+in the folder that --folder names, or else in a temporary one that the command deletes at its end.
+Only the user who runs the command can read these folders; a --folder with links is refused.
+
+--kafka-port and --redis-port keep the addresses constant, as a settings file needs them. If
+KAFKA_URL or REDIS_URL is set, the command uses that server and starts none in its place.
 """
 
 from __future__ import annotations

@@ -13,13 +13,15 @@
     blendstream tokens mint --key-file KEY --minutes 60 < user-id
                                            sign a token for one user, as a backend does
 
-Without --user-ids an application's user ids are separate: the same id from another application is
-another person. A name keeps its user ids when its tokens are replaced; an application with a new
-name keeps its users with --user-ids OLD-NAME.
+Without --user-ids an application's user ids are separate: an equal id from another application
+is another person. An application whose tokens are replaced keeps its user ids as long as it keeps
+its name; under a new name it keeps them with --user-ids OLD-NAME.
+
 Running gateways apply a change within a second. Restart those that received the file at their
 start (systemd's credentials, compose's secrets), or a removed token still works there.
+
 An application may have several tokens while one replaces another. The file has a line per token,
-oldest first; a line may be deleted by hand. The file keeps its owner and mode.
+oldest first; a line may be deleted by hand. The command preserves the file's owner and mode.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Reads the log from its beginning, recent epochs' documents in the log and in their topics, and the
 counts of unreleased epochs. Changes nothing. Exits with 1 if anything differs.
 
-The service may run during the check: it repeats failed comparisons after some seconds and reports
-only differences found both times. While workers count, a count must lie between two bounds; while
-they are idle or stopped, the comparison is exact.
+The service may run during the check: the command repeats failed comparisons after some seconds and
+reports only differences that it finds both times. While workers count, a count must be between two
+bounds; while they are idle or stopped, the comparison is exact.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from blendstream.streams.wire.head_list_document import HeadListDocument
 
 __all__ = ["differences", "run"]
 
-#: Sentences by identity of the difference: a second check finds the same identity, though the
-#: numbers in the sentence may have changed.
+#: Differences as sentences, by key. The second check compares keys, because the numbers in a
+#: sentence may have changed.
 _Differences = dict[tuple[object, ...], str]
 
 #: Pause between the two checks. Shorter than a job's step (commit, then publish; release, then
@@ -97,7 +97,7 @@ async def _check(context: JobContext) -> _Differences:
 
 
 async def _log_against_itself(context: JobContext, log_state: ReleaseLogState) -> _Differences:
-    """Compare the ledger from the checkpoint with that of the whole log; find double releases."""
+    """Compare the ledger read from the checkpoint with the whole log's; find double releases."""
     whole, released = await context.log.read_all()
     differences: _Differences = {}
     if whole.ledger.lifetime != log_state.ledger.lifetime:

@@ -1,4 +1,4 @@
-"""Compare both profiles with the baselines on the same people: accuracy by who trusts the curator.
+"""Compare the accuracy of both profiles with that of the baselines, on the same people.
 
 `baselines`: error and NDCG against the share of people who opt in, from none to all. With none,
 devices trust nobody; with all, everyone trusts the curator.
@@ -47,7 +47,7 @@ EPSILONS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def _score_by_share(setting: Setting, point: float, rng: np.random.Generator) -> Iterator[Value]:
-    """Compare on people who hold one record each, of whom a share opts in."""
+    """Compare on people who hold one record each; `point` is the proportion of them who opt in."""
     items, parameters = held_records(setting, rng), _parameters(setting)
     size = setting.list_size
 

@@ -3,8 +3,8 @@
 Two ways in which a device reports one value v, and which candidates its report supports:
 
     local hashing     draw a hash function h onto g buckets, report h and a bucket: h(v) with
-                      probability e^ε/(e^ε+g−1), else each other one alike. The report supports
-                      every x with h(x) = that bucket. Best g: e^ε + 1.
+                      probability e^ε/(e^ε+g−1), otherwise any other one, all equally likely.
+                      The report supports every x with h(x) = that bucket. Best g: e^ε + 1.
     unary encoding    one bit per candidate, 1 for v only; flip each bit with probability
                       1/(e^(ε/2)+1). The report supports every x whose bit is 1.
 
@@ -88,8 +88,8 @@ def draw_best(
 ) -> IntArray:
     """Return the places of the `keep` best supported of `candidates`; −1 for one nobody holds.
 
-    `holders` are the counts of the candidates that somebody holds, at least 1 each. Of the others,
-    which may be billions, only the largest supports are drawn. Best first; ties in random order.
+    `holders` are the counts of the candidates that somebody holds, at least 1 each. The others may
+    be billions, so this draws only their largest supports. Best first; ties in random order.
     """
     require(
         candidates >= len(holders),

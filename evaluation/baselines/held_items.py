@@ -1,7 +1,7 @@
 """Items that people hold, in a form that all baselines use.
 
-An *item* is a record, or a query where a method counts queries only. Items have numbers, and a code
-of some bits that replaces their text in methods that discover it piece by piece.
+An *item* is a record, or a query where a method counts queries only. An item has a number, and a
+code of some bits: methods that discover a text piece by piece discover the code instead.
 
 Promises: everyone holds one item, drawn as the population draws (`People.draw`), in random order,
 so that any slice of people is a random group.
@@ -24,7 +24,7 @@ __all__ = ["CODE_BITS", "HeldItems", "held_queries", "held_records"]
 QUERY_BITS, URL_BITS = 32, 16
 CODE_BITS = QUERY_BITS + URL_BITS
 
-#: More than any population has: `People.top` then returns every record.
+#: A number larger than any population's records, with which `People.top` returns all of them.
 _EVERYTHING = 10**9
 
 

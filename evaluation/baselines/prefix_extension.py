@@ -31,12 +31,14 @@ from blendstream.evaluation.baselines.published_list import NOBODY, PublishedLis
 
 __all__ = ["CANDIDATES", "discover", "prefix_lengths", "publish_by_prefixes"]
 
-#: Prefixes examined in a step. Fewer make more steps, so smaller groups and fewer records found;
-#: the curator's work is this times the people of a group: 2^20 take 10^11 hashes at 657 000 people.
+#: Prefixes examined per step. Fewer prefixes require more steps, so groups are smaller and find
+#: fewer records. The curator's work is this number times the people of a group: 10^11 hashes for
+#: 2^20 prefixes and 657 000 people.
 CANDIDATES = 1 << 20
 
-#: The proportion of people who discover; the others estimate. Lower finds fewer records, higher
-#: makes their estimates noisier (docs/evaluation.md has figures for other proportions).
+#: The proportion of people whose reports discover records; the reports of the others estimate them.
+#: A lower proportion finds fewer records, a higher one makes their estimates noisier
+#: (docs/evaluation.md has figures for other proportions).
 DISCOVERY_SHARE = 0.75
 
 
@@ -110,8 +112,8 @@ def _draw_unheld(
 ) -> IntArray:
     """Draw different extensions of the kept prefixes by `more` bits that nobody in a group holds.
 
-    Their supports have one distribution, so any of them may be among the selected ones. People of
-    later groups may hold them.
+    The supports of all such extensions have the same distribution, so any of them may be selected.
+    People of later groups may hold them.
     """
     drawn: dict[int, None] = {}
     taken = set(held.tolist())
@@ -123,7 +125,7 @@ def _draw_unheld(
 
 
 def _numbers_of(codes: IntArray, items: HeldItems) -> IntArray:
-    """Return the numbers of the records with these codes, which devices compare with their own."""
+    """Return the number of a record per code, which devices compare with that of their own."""
     # One record represents all that share its code (a few pairs in a population).
     numbers = np.unique(items.held)
     known = items.codes(numbers)

@@ -3,8 +3,8 @@
     top_l1        Σ|p̂ − p| over the true top M; an item that is not published counts as 0
     union_l1      Σ|p̂ − p| over the true top M and all published items
     found         the number of published items of the true top M
-    ndcg          the paper's (Section 4) against a whole list of M: each of the true top M that is
-                  missing leaves a gap, among the queries or among its query's URLs
+    ndcg          the paper's (Section 4) against a whole list of M: each missing item of the true
+                  top M leaves a gap, among the queries or among its query's URLs
     ndcg_k        the paper's, which compares k published items with the best k: one published item
                   has an NDCG of 1 if it is the right one
     ndcg_listed   over the listed items alone: missing items do not lower it
@@ -84,7 +84,7 @@ def _ranking(probability: FloatArray) -> FloatArray:
 
 
 def _gaps(missing: list[Record], queries: set[str]) -> dict[Record, float]:
-    """Return an item behind all others, which nobody holds, in place of each that is missing."""
+    """Return, for each missing item, a substitute that ranks below all others and nobody holds."""
     return {
         Record(record.query if record.query in queries else f"gap {place}", f"gap {place}"): -1e-12
         for place, record in enumerate(missing)

@@ -1,4 +1,4 @@
-"""Baseline: everybody whose records are used trusts the curator.
+"""Baseline with a trusted curator, who receives every record that is used.
 
 A stability-based histogram: noise on the count of every record that somebody holds, a threshold
 that a singleton passes with probability at most δ, the M largest with their noisy counts.
