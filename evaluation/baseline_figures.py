@@ -1,4 +1,4 @@
-"""Figures of the baselines: error and NDCG by opt-in proportion, and Figure 12 with local methods."""
+"""Figures of the baselines: error and NDCG by opt-in proportion; Figure 12 with local methods."""
 
 from __future__ import annotations
 

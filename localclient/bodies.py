@@ -11,7 +11,7 @@ import zlib
 
 __all__ = ["BoundedBody", "UnusableBody"]
 
-#: Tells zlib to expect a gzip header.
+#: The `wbits` with which zlib expects a gzip header.
 _GZIP = 31
 
 

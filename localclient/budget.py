@@ -1,9 +1,12 @@
-"""The device's privacy budget: spent so far, and the checks of a new entry. No server changes it.
+"""The device's privacy budget: the budget spent, and the checks of a new entry.
 
-Promises: a device answers a window at most once, in one mode; windows only move forward; within any
-`period_s` seconds the reports' (ε, δ) add up to no more than the limits (basic composition,
-neighbouring data differ in the values of this person's records). An answered window rules out no
-window that begins after it, whatever number a server gave it.
+No server can change the budget.
+
+Promises:
+- A device answers a window at most once, in one mode, and windows only move forward.
+- Within any `period_s` seconds the reports' (ε, δ) add up to no more than the limits (basic
+  composition; neighbouring data differ in the values of this person's records).
+- An answered window rules out no window that begins after it, whatever number a server gave it.
 Assumes: the state is the one on disk, and the caller holds its lock.
 """
 
@@ -18,9 +21,9 @@ from blendstream.localclient.state import BudgetEntry, Mode, State
 
 __all__ = ["add_entry", "check_entry", "check_follows", "next_fit_s", "total_left", "total_spent"]
 
-#: Entries are stored for a year at least. If the device dropped them after the present period, an
-#: application that shortens its period and lengthens it again could spend twice; a year of hourly
-#: windows takes less than 2 MB.
+#: Minimum storage time of entries: a year, which takes less than 2 MB with hourly windows. If the
+#: device dropped entries after the present period, an application that shortens its period and
+#: lengthens it again could spend the budget twice.
 _REMEMBER_S = 366 * 86_400
 
 
@@ -43,8 +46,8 @@ def check_follows(state: State, entry: BudgetEntry) -> None:
             f"time must not run backwards: the last report was made at {last.at_s}, and the "
             f"device's clock is now {entry.at_s} (seconds since 1970). Set the clock."
         )
-    # Compared by their times alone. Epoch numbers come from the server: if they had to rise, one
-    # that is much too high would rule out every honest epoch after it.
+    # Compare windows by their times alone. Epoch numbers come from the server: if they had to rise,
+    # a number that is much too high would rule out every honest epoch after it.
     if entry.window_start_s < last.window_end_s:
         raise HeadListRefused(
             "windows must not overlap or go back, as each is answered once and in one mode: one "
@@ -108,5 +111,5 @@ def _fits(state: State, entry: BudgetEntry, limits: Limits) -> bool:
 
 
 def _exact(value: float) -> Fraction:
-    # As written, not as stored: three reports at 0.1 fit a limit of 0.3.
+    # Use the decimal text, not the binary value, so that three reports at 0.1 fit a limit of 0.3.
     return Fraction(repr(value))

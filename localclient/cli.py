@@ -45,7 +45,7 @@ searches of this one person are compared (replace-one). That the device takes pa
 """
 
 _DEFAULT_FOLDER = "~/.local/share/blendstream-localclient"
-#: The server is never contacted by commands that do not name one.
+#: The server's URL for commands that name none; they send no request.
 _NOWHERE = "https://localhost"
 
 
@@ -169,7 +169,7 @@ def _trends(chosen: argparse.Namespace) -> int:
 
 
 def _which(result: PublishedResult) -> str:
-    """Return a sentence that names the estimate of the numbers below it."""
+    """Return a sentence that states which estimate the numbers printed after it are."""
     if result.read == "filtered":
         return (
             f"Epoch {result.epoch}, filtered: the best guess from all epochs that are remembered. "
@@ -201,7 +201,7 @@ def _client(
 
 
 def _limits(chosen: argparse.Namespace) -> Limits:
-    # Commands that do not report need no budget, and then only count.
+    # Commands that do not report need no limits: they only show counts.
     per_report = getattr(chosen, "epsilon", None) or 1.0
     return Limits(
         epsilon_per_report=per_report,

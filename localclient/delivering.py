@@ -1,4 +1,4 @@
-"""Sends a stored submission, byte for byte, until the server accepts it or time is up.
+"""Send a stored submission, byte for byte, until the server accepts it or the time is up.
 
 Promises: the device writes bytes durably before it sends them; every attempt sends the same bytes;
 after `max_wait_s` the device drops them, so that a server that accepts nothing cannot block it;
@@ -23,9 +23,9 @@ _PATHS = {Mode.REPORT: "/v1/reports", Mode.OPT_IN: "/v1/optin-records"}
 
 #: The gateway's own responses with these statuses are permanent refusals.
 _FINAL = frozenset({400, 404, 409, 410, 413, 422})
-#: Longer sentences are no sentence of a gateway's.
+#: Maximum length of a gateway's sentence; the device shows no longer text.
 _MAX_SENTENCE = 300
-#: Texts of so few characters occur in any sentence.
+#: Texts of at most so many characters are not searched for, because any sentence contains them.
 _SHORT_TEXT = 3
 #: The gateway's reason for a user whose cohort takes part in another epoch.
 _OTHER_COHORT = "other_cohort"
@@ -89,8 +89,8 @@ def deliver(
 def _refusal_sentence(response: Response, pending: PendingSubmission, authorization: str) -> str:
     """Return the gateway's own sentence about a token, in a form that may be shown and logged.
 
-    A server may write anything: only a short printable sentence passes that repeats neither the
-    token nor a text that was sent.
+    A server may write anything. So the sentence must be short and printable, and must repeat
+    neither the token nor a text that was sent.
     """
     if not response.headers.get("content-type", "").startswith("application/problem+json"):
         return ""
@@ -110,14 +110,14 @@ def _refusal_sentence(response: Response, pending: PendingSubmission, authorizat
 
 
 def _last_attempt_at_s(context: Context) -> int:
-    """Return the time of the last attempt: `max_wait_s` after budget entry and bytes."""
+    """Return the time of the last attempt: `max_wait_s` after the device stored the bytes."""
     with context.store.locked() as state:
         return state.budget_entries[-1].at_s + context.limits.max_wait_s
 
 
 def _final_code(response: Response) -> ResultCode | None:
     """Return the final result, or `None` if a retry of the same bytes may still be accepted."""
-    # Only the gateway's own responses are final: a hotel's login page also responds 403 or 200.
+    # Only the gateway's own responses are final: a hotel's login page may also return 403 or 200.
     if response.status in (200, 202):
         try:
             verdicts = read_verdicts(response.body)

@@ -1,7 +1,8 @@
 """Make and show a report without sending it, spending budget or changing the disk.
 
-Works on a copy in memory of the device's folder, by the code that makes real reports. It asks the
-server for the head list (or the epochs) as a real report does, and stops before the POST.
+A dry run executes the code that makes real reports on a copy of the device's folder in memory. It
+fetches the head list (or the epochs) from the server as a real report does, and stops before the
+POST.
 
 Promises: no POST leaves the device; the folder is only read.
 """
@@ -34,8 +35,8 @@ _STOPPED = Outcome(ResultCode.WAITING, None, 0, "")
 class DryRun:
     """Result of a dry run: a real report would end with `outcome`, or post `body` to `path`.
 
-    `asked` are the paths that were fetched. A post is about the `searches` of one window; it would
-    spend `epsilon` and `delta`, which are 0 for bytes that were written and paid for before.
+    `asked` are the paths that were fetched. The body is about the `searches` of one window. Sending
+    it would spend `epsilon` and `delta`, which are 0 if an earlier call stored and paid for it.
     """
 
     asked: tuple[str, ...]

@@ -29,7 +29,7 @@ __all__ = [
     "check_clock",
 ]
 
-#: Responses that are no head lists contain a few numbers.
+#: Maximum size of responses other than head lists, which contain a few numbers.
 _SMALL_BODY_BYTES = 1 << 20
 _HTTP_DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 
@@ -108,9 +108,9 @@ Exchange = Generator[DeviceRequest, Response | None, Outcome]
 class BackOff:
     """Computes the time of the next request: exponential back-off with random jitter.
 
-    Pauses grow from a 120th of the longest pause, which is an hour, or the shortest window that the
-    device accepts if that is less: longer would miss windows, shorter would flood a server that has
-    just restarted.
+    The longest pause is an hour, or the shortest window that the device accepts if that is less: a
+    longer one would miss windows, a shorter one would flood a server that has just restarted. The
+    first pause is a 120th of it.
     """
 
     def __init__(self, dice: RandomSource, limits: Limits) -> None:
@@ -119,7 +119,7 @@ class BackOff:
         self._failures = 0
 
     def after_failure(self, now_s: int, response: Response | None) -> int:
-        """Return the earliest retry after a failure: doubled pause, at least Retry-After."""
+        """Return the time of the retry after a failure: twice the pause, at least Retry-After."""
         first_s = max(1, self._longest_s // 120)
         pause_s = self._about(min(self._longest_s, first_s << min(self._failures, 20)))
         self._failures += 1

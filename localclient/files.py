@@ -23,16 +23,16 @@ from blendstream.localclient.errors import StorageRefused
 
 __all__ = ["KEPT", "Files"]
 
-#: The files, without the lock. Each is written under `_new` of its name first, and then renamed.
+#: The files other than the lock. A write creates another name (`_new`) first, and then renames it.
 KEPT = ("state", "begun", "records")
-#: Never through a link, and never waiting for a planted pipe's other end.
+#: Do not follow links, and do not wait for the other end of a pipe that someone put there.
 _CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Files:
     """One folder on a real disk. Every change is made by a method whose name starts with `_`.
 
-    Tests override those to cut the power or fill the disk at each of them in turn.
+    Tests override these methods, to simulate a power cut or a full disk at each of them in turn.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -102,7 +102,7 @@ class Files:
     def append(self, name: str, line: bytes) -> None:
         """Append `line` (with its newline) to the file, after removing an incomplete last line.
 
-        Not synced: one lost record does little harm, and each sync wears out a phone's memory.
+        The line is not synced: one lost record does little harm, and syncs wear a phone's memory.
         """
         with self._refusing("keep the record"):
             handle = self._open(name, os.O_RDWR | os.O_CREAT)
@@ -129,7 +129,7 @@ class Files:
                 ) from None
             raise
         try:
-            # One that holds others' files may be wide on purpose; closing it would shut them out.
+            # A folder with others' files may be open on purpose; narrowing it would lock them out.
             wide = os.fstat(handle).st_mode & 0o077
             own = wide and set(os.listdir(handle)) <= {"lock", *KEPT, *map(_new, KEPT)}
             _make_private(handle, "the client's folder", 0o700, narrow=bool(own))
@@ -137,7 +137,7 @@ class Files:
             os.close(handle)
 
     def _open(self, name: str, flags: int) -> int:
-        """The file, if it is a plain one of this user's own."""
+        """Open a plain file of this user; refuse links, other kinds of files and other owners."""
         what = f"{name} in the client's folder"
         try:
             handle = os.open(self.folder / name, flags | _CAREFULLY, 0o600)
@@ -155,7 +155,7 @@ class Files:
         return handle
 
     def _remove_leftovers(self) -> None:
-        """Writers hold the lock, as we do now: half-written files are of a process that ended."""
+        """Remove half-written files. The caller holds the lock, so their writers have ended."""
         removed = False
         for name in map(_new, KEPT):
             with suppress(FileNotFoundError):
@@ -225,7 +225,7 @@ def _planted(what: str, instead: str) -> str:
 
 
 def _end_of_lines(handle: int) -> int:
-    """Return the end of the last complete line: a process killed while appending leaves a part."""
+    """Return the end of the last complete line; a process killed while appending leaves a part."""
     end = os.lseek(handle, 0, os.SEEK_END)
     while end:
         start = max(0, end - 4096)

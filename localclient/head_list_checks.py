@@ -1,7 +1,8 @@
-"""Decides whether this device answers a head list: every check that needs no secret and no record.
+"""Decide whether this device answers a head list, by all checks that need no secret and no record.
 
 Promises: a list that passes is well formed and within the device's own limits in size, budget,
-answers, window and time; the refusal of another names the limit and none of the list's content.
+answers, window and time. For any other list, the refusal names the limit and none of the list's
+content.
 Assumes: the sender may be hostile. `localclient.budget` checks the remaining budget, and that the
 epoch was not answered before.
 """
@@ -17,7 +18,8 @@ from blendstream.streams.wire.submissions import CollectingEpoch
 
 __all__ = ["check_collecting_epoch", "check_head_list", "read_head_list"]
 
-#: The server asks for reports until the end of the next window, or of the one after.
+#: Maximum reporting time of a head list, in windows. A service asks for reports until the end of
+#: the next window, or of the one after.
 _REPORTING_WINDOWS = 4
 
 
@@ -87,8 +89,8 @@ def check_collecting_epoch(epoch: CollectingEpoch, limits: Limits, now_s: int) -
 
 
 def _check_epoch(epoch: int, limits: Limits, now_s: int) -> None:
-    # Services count their windows from 0, and none began before 1970. Only the turn of a cohort
-    # depends on the number; an impossible one is refused all the same.
+    # Services count their windows from 0, and no window began before 1970. The number only decides
+    # which cohort takes part, but the device refuses an impossible one anyway.
     most = now_s // limits.min_window_s
     _require(
         epoch <= most,

@@ -1,4 +1,4 @@
-"""Runs an exchange over HTTP, with and without asyncio.
+"""Run an exchange over HTTP, with and without asyncio.
 
 The client imports this module with its first request: httpx takes more time and memory to import
 than the rest of the client, and a device that only stores searches never needs it.
@@ -27,8 +27,9 @@ __all__ = ["ANSWER_S", "Advance", "run_exchange", "run_exchange_async"]
 #: Maximum duration of one request, however slowly the server responds.
 ANSWER_S = 120
 _TIMEOUT = httpx.Timeout(30)
-#: Errors of httpx that mean "no response". A plain ValueError is one: httpx parses the address of a
-#: redirect even if it does not follow it, and raises for an impossible one (http://xn--/).
+#: Errors of httpx that mean "no response". ValueError is among them, because httpx parses the
+#: address of a redirect even if it does not follow it, and raises ValueError for an impossible one
+#: (http://xn--/).
 _NO_ANSWER = (
     httpx.HTTPError,
     httpx.InvalidURL,

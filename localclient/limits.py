@@ -31,25 +31,27 @@ class Limits:
     epsilon_per_period: float
     delta_per_period: float
     period_s: int
-    #: m_C that a server may ask for. The answers share one budget: with more, each says less.
+    #: Maximum m_C that a server may ask for. The answers share one budget: the more answers, the
+    #: less each reveals.
     max_answers: int = 4
-    #: m_O that a server may ask for in opt-in mode.
+    #: Maximum m_O that a server may ask for in opt-in mode.
     max_optin_records: int = 10
-    #: Decoded bytes of a head list: some 10 000 records. A list of so many bytes, whoever wrote it,
-    #: takes less than 200 MiB and a second (docs/benchmarks.md); both grow with this limit.
+    #: Maximum decoded bytes of a head list, enough for some 10 000 records. A list of this size,
+    #: whoever wrote it, takes less than 200 MiB and a second (docs/benchmarks.md); both grow with
+    #: the limit.
     max_head_list_bytes: int = 1024 * 1024
-    #: Cell numbers in one answer, ω.
+    #: Maximum number of cells in one answer, ω.
     max_cells_per_answer: int = 1_024
-    #: R, the cohorts of devices: one report a year with windows of a day. An observer of a device
-    #: learns which of the R is its own, so more cohorts would make it easier to recognise.
+    #: Maximum number of cohorts of devices, R: with windows of a day, one report per year. Someone
+    #: who observes a device learns its cohort, so more cohorts make it easier to recognise.
     max_cohorts: int = 366
-    #: With shorter windows a server could ask about every minute of a person's day.
+    #: Minimum window. With shorter ones a server could ask about every minute of a person's day.
     min_window_s: int = 3_600
-    #: With longer windows a device would store records for longer than anyone expects.
+    #: Maximum window. With longer ones a device would store records for longer than anyone expects.
     max_window_s: int = 31 * 86_400
     #: Maximum wait for the scheduled time of an epoch, and then for delivery. With a longer one, a
-    #: server that lies once delays the device for longer; one shorter than the reporting window of
-    #: a day's epoch crowds devices together.
+    #: single false response delays the device for longer. If it is shorter than the reporting
+    #: window of a day's epoch, many devices report at about the same time.
     max_wait_s: int = 2 * 86_400
     #: Maximum difference between the clocks of device and server.
     max_clock_skew_s: int = 900

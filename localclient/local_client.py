@@ -80,7 +80,7 @@ _REAL = _Parts()
 
 
 class _Pause(NamedTuple):
-    """The last exchange's result, and the time until which another would have the same result."""
+    """The last exchange's result, and the period in which a repetition would have the same one."""
 
     from_s: int
     until_s: int
@@ -136,7 +136,7 @@ class _Core:
             return _status(state, context.store.count_records(), float(epsilon), float(delta))
 
     def sent_log(self) -> SentLog:
-        """Return what this device sent, what it can reveal at most, and what follows. Offline."""
+        """Return what was sent, what that can reveal at most, and the next send. Offline."""
         context = self._context
         with context.store.locked() as state:
             return read_sent_log(state, context.limits, context.now_s())
@@ -144,7 +144,7 @@ class _Core:
     def _exchange(self, *, at_once: bool) -> Exchange | Outcome:
         pause = self._pause
         if pause and not at_once and pause.from_s <= self._context.now_s() < pause.until_s:
-            # An earlier request would change nothing, and show the server that this device is on.
+            # A request during the pause would change nothing, and reveal that this device is on.
             if isinstance(pause.result, ClientRefused):
                 raise pause.result.with_traceback(None)
             return pause.result

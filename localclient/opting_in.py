@@ -62,9 +62,9 @@ _LAST_PART = 4
 class OptIn:
     """The person who opts in (the application's own id for them) and the token to send with.
 
-    An application that people install must not contain its own token: there, `token` is a function
-    that gets the person's own, short-lived one from the application's backend (docs/api.md). The
-    client calls it before each sending; if it fails, the client retries later.
+    An application that people install must not contain the application's token. In it, `token` is a
+    function that gets a short-lived token for this person from the application's backend
+    (docs/api.md). The client calls it before each sending; if it fails, the client retries later.
     """
 
     user_id: str
@@ -194,7 +194,7 @@ def _store_records(
         # records are distinct, as the curator's guarantee assumes.
         drawn = list(dict.fromkeys(shuffled(records, context.dice)))
         chosen = drawn[: scheduled.records]
-        # Raw records wait for a server no longer than for a head list.
+        # Raw records wait for a server at most as long as they would for a head list.
         until_s = min(scheduled.until_s, start_s + context.limits.keep_records_s)
         body = write_optin_records(opt_in.user_id, scheduled.epoch, chosen).decode()
         charged = note_submission(charged, Submission("", 0, 0, None, len(chosen)))
@@ -209,8 +209,8 @@ def _store_records(
 
 
 def _budget_entry(window: CollectingEpoch | ScheduledSend, now_s: int) -> BudgetEntry:
-    # Up to now, not to the window's end: later searches are not among those sent, and a server that
-    # names a window of a month would otherwise rule out a month of others.
+    # The entry covers the window only up to now, not to its end: later searches are not among those
+    # sent, and otherwise a server that names a window of a month would rule out a month of others.
     return BudgetEntry(
         Mode.OPT_IN,
         window.epoch,

@@ -1,10 +1,10 @@
-"""The device builds its randomizer itself, and checks it before it is used.
+"""Build the device's randomizer, and check it before use.
 
-Promises: the randomizer is built here from the head list's shape and ε; no probability comes from
-the server. Before it is used, its stated probabilities are checked against the definition of
-(ε,δ)-differential privacy on a sample of inputs and outputs, and on all of them where there are few
-enough: so no budget is spent with a wrong build of the library, or on a list made to hit a corner
-case of it.
+Promises: this module builds the randomizer from the head list's shape and ε; no probability comes
+from the server. Before use, it checks the randomizer's stated probabilities against the definition
+of (ε,δ)-differential privacy, on all inputs and outputs if there are few enough, otherwise on a
+sample. So the device spends no budget with a wrong build of the library, or on a list designed to
+hit a corner case of it.
 Assumes: a passing sample is a safeguard, not a proof; the proofs are beside each randomizer.
 Symbols: ε′ = ε/m, δ′ = δ/m for one of m answers; neighbouring inputs: any two cells.
 """
@@ -26,11 +26,11 @@ from blendstream.localclient.errors import HeadListRefused
 
 __all__ = ["build_randomizer", "check_answer", "check_channel"]
 
-#: Inputs compared with each other. Corners show with the first, the last and ⋆.
+#: Maximum number of inputs that are compared. The first, the last and ⋆ cover the corner cases.
 _INPUTS = 4
-#: With one cell an answer and at most this many cells, every output is summed over.
+#: With one cell per answer and at most this many cells, the check sums over every output.
 _ALL_OUTPUTS = 512
-#: Outputs drawn where there are too many to list.
+#: Number of outputs to draw if there are too many to enumerate.
 _DRAWN_OUTPUTS = 16
 
 
@@ -73,7 +73,8 @@ def check_channel(built: DeviceRandomizer, head_list: HeadList, dice: RandomSour
         )
 
     # (ε′,δ′): Σ over outputs of max(0, P(y|x) − e^ε′·P(y|x′)) ≤ δ′ for all x, x′. The device's e^ε′
-    # is a fraction rounded down, so comparing with the float rounded up by 1e-12 is safe to pass.
+    # is a fraction rounded down, so a correct randomizer passes a comparison with the float rounded
+    # up by 1e-12.
     spec = head_list.randomizer
     e = Fraction(math.exp(spec.epsilon / spec.answers)) * (1 + Fraction(1, 10**12))
     delta = Fraction(spec.delta) / spec.answers

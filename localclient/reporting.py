@@ -7,8 +7,8 @@
 
 Paper: the device's side of LocalAlg (Figure 6).
 Promises: whether, when and how often this device sends, and how many bytes, does not depend on its
-records: one without records sends alike. The device draws noise once per head list; after that it
-sends only the stored bytes.
+records: a device without records behaves in the same way. The device draws noise once per head
+list; after that it sends only the stored bytes.
 """
 
 from __future__ import annotations
@@ -136,9 +136,10 @@ def _schedule(context: Context, document: HeadListDocument) -> ScheduledSend | O
             return context.nothing_new(epoch, "its reporting window has ended")
         check_entry(state, _budget_entry(document, now_s), limits)
         if document.window_end_s <= state.forget_before_s:
-            # Its records are deleted: a server that now names another R would only get ⋆ for the ε.
+            # The window's records are deleted. If the server now names another R, the device could
+            # only report ⋆, and would spend ε on it.
             return context.nothing_new(epoch, "this window was skipped before")
-        # Built now too, so that the device schedules nothing for a list that it cannot answer.
+        # Build the randomizer now too, so that the device schedules no list that it cannot answer.
         build_randomizer(document.head_list, context.dice)
         start_s = max(now_s, document.window_end_s)
         until_s = min(document.reports_until_s, now_s + limits.max_wait_s)
@@ -162,8 +163,9 @@ def _schedule(context: Context, document: HeadListDocument) -> ScheduledSend | O
 def _with_cohort(context: Context, state: State, cohorts: int) -> State:
     """Return the state with a cohort out of this many: the stored one, or a new one if R changed.
 
-    Never one derived from anything lasting: the cohorts for all R that a server may name would
-    together identify the device (docs/decisions/0040-a-device-that-trusts-nobody.md).
+    The cohort is random and never derived from a constant of the device: otherwise its cohorts for
+    every R that a server may name would together identify it
+    (docs/decisions/0040-a-device-that-trusts-nobody.md).
     """
     if cohorts == state.cohorts:
         return state

@@ -4,8 +4,8 @@ Paper: the two applications of Section 4, trend computation and local search.
 Promises: no network; the client looks a person's query up in a file that everyone else has too.
 Every number names its estimate.
 Assumes: the file is a publication (`blendstream/estimates/2` or `/1`), as `GET
-/v1/estimates/latest` gives it. Its writer may be hostile, so its numbers are checked before they
-are ranked.
+/v1/estimates/latest` returns it. Its writer may be hostile, so this module checks its numbers
+before it ranks them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = TypeVar("Row", "RankedUrl", "RankedQuery")
 #: Probability, low, high, disputed, and which estimate.
 _Shown = tuple[float, float, float, bool, str]
 
-#: Some 200 000 records; larger would let a server fill a device.
+#: Maximum size of a publication, some 200 000 records: a server could fill a device otherwise.
 MAX_RESULT_BYTES = 256 * 1024 * 1024
 
 
@@ -39,9 +39,10 @@ MAX_RESULT_BYTES = 256 * 1024 * 1024
 class RankedUrl:
     """A URL that people click for a query: P(record = ⟨q,u⟩) with its 95 % interval.
 
-    `disputed`: opt-in users and clients differ here far more than elsewhere. The value is one
-    group's, and may be wrong; the interval spans both. `estimate` is the number's name in the
-    publication: "filtered" is from all epochs remembered, "blend" and "client" from this one alone.
+    - `disputed`: opt-in users and clients differ far more for this record than for others. The
+      value is one group's, and may be wrong; the interval spans both groups'.
+    - `estimate`: the number's name in the publication. "filtered" is computed from all remembered
+      epochs, "blend" and "client" from this epoch alone.
     """
 
     url: str
@@ -56,9 +57,10 @@ class RankedUrl:
 class RankedQuery:
     """A query that people search for, over its known URLs, with its 95 % interval.
 
-    `at_least`: URLs that are not known are not in the number, and the true one is at least that.
-    Over all epochs remembered ("filtered") known URLs are all that `search` finds, in one epoch
-    alone those on its list. It is `disputed` if one of its URLs is. `estimate` is as for a URL.
+    - `at_least`: the number omits unknown URLs, so the true one may be larger. For "filtered" the
+      known URLs are all that `search` finds, for one epoch alone those on its list.
+    - `disputed`: one of the query's URLs is disputed.
+    - `estimate`: as for a URL.
     """
 
     query: str
@@ -75,9 +77,9 @@ class PublishedResult:
     """One epoch's publication, ready to be searched."""
 
     epoch: int
-    #: Which estimate is shown: "filtered" where the publication has one, else what it says to read,
-    #: "blend" or, where the groups disagree, "client". Each row says so for itself: a disputed one
-    #: shows this epoch's own.
+    #: The estimate that is shown: "filtered" if the publication has one, otherwise the one that the
+    #: publication prefers: "blend" or, if the groups disagree, "client". Each row also names its
+    #: estimate, because a disputed row shows this epoch's own.
     read: str
     _urls: dict[str, tuple[RankedUrl, ...]]
     _queries: tuple[RankedQuery, ...]
@@ -86,7 +88,7 @@ class PublishedResult:
     def load(cls, source: str | Path | bytes, *, filtered: bool = True) -> PublishedResult:
         """Read a publication from a file or from its bytes, or raise `MalformedDocument`.
 
-        `filtered=False` shows what this epoch says by itself.
+        `filtered=False` shows the estimates of this epoch alone.
         """
         data = source if isinstance(source, bytes) else _read(Path(source))
         if len(data) > MAX_RESULT_BYTES:
@@ -123,7 +125,7 @@ class PublishedResult:
 
     @property
     def empty(self) -> bool:
-        """Return True if a search can find nothing in it: keep the publication fetched before."""
+        """Return True if no search can find anything; then keep the publication fetched before."""
         return not self._urls and not self._queries
 
     def search(self, query: str, limit: int | None = None) -> list[RankedUrl]:
@@ -163,9 +165,10 @@ def _read(path: Path) -> bytes:
 
 
 def _numbers(row: EstimatedCell | EstimatedQuery, read: str, own: str) -> _Shown | None:
-    """Return the figures to show of a row; of a disputed one this epoch's own.
+    """Return the figures to show of a row; for a disputed row those of this epoch alone.
 
-    Its interval spans both groups'. The filtered estimate ignores disputes, and would hide it.
+    The interval of a disputed row spans both groups'. The filtered estimate ignores disputes, so it
+    would hide this one.
     """
     over_time = row.filtered
     if read == "filtered" and not row.disputed and over_time and over_time.probability is not None:
@@ -177,7 +180,7 @@ def _shown(figure: EstimatedShare | None, estimate: str, *, disputed: bool) -> _
     if figure is None or figure.probability is None:
         return None
     numbers = (figure.probability, figure.low, figure.high)
-    # Refuses NaN, infinity, and integers of 4 000 digits, which are no floats.
+    # Refuse NaN, infinity, and integers too large for a float.
     if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers) or not all(
         x is not None and abs(x) < 1e300 for x in numbers
     ):
@@ -187,5 +190,5 @@ def _shown(figure: EstimatedShare | None, estimate: str, *, disputed: bool) -> _
 
 
 def _ranked(rows: Iterable[Row], *, by: str) -> list[Row]:
-    # Ties by text, so that every device shows the same order.
+    # Equal probabilities are ordered by text, so that every device shows the same order.
     return sorted(rows, key=lambda row: (-row.probability, getattr(row, by)))

@@ -1,12 +1,14 @@
 """Record for the device's owner: what it sent, how much that can reveal, and the next send.
 
-The record is part of the budget entries: written with them, kept as long as they are, and read
-without a network.
+The record is part of the budget entries: the client writes both in one step and stores them equally
+long. Reading needs no network.
 
-Promises: an entry is written with the budget entry, before the first byte is sent. It contains the
-randomised answers, in the texts of the published list, and never a raw record: of opt-in records
-only their number. `forget` removes the answers. All answers kept take at most `MAX_ANSWER_BYTES`;
-beyond it the oldest go first.
+Promises:
+- The client writes an entry with the budget entry, before it sends the first byte.
+- The entry contains the randomised answers, in the texts of the published list, and never a raw
+  record: of opt-in records only their number.
+- `forget` removes the answers.
+- All stored answers take at most `MAX_ANSWER_BYTES`; beyond it the client removes the oldest first.
 Assumes: the state is the one on disk.
 Symbols: e^ε is the factor by which a report can change anybody's odds between two sets of searches.
 """
@@ -40,13 +42,14 @@ __all__ = [
 SCHEMA = "blendstream/sent/1"
 #: The result of opt-in records that the person withdrew before they were sent.
 DROPPED = "dropped"
-#: The result until the server has answered for good.
+#: The result until the server's final response.
 PENDING = "pending"
 
-#: Fewer would lose the answers of a year of reports sooner; more would make each save of the state
-#: slower. A default service's report takes about 1 KB.
+#: Maximum bytes of stored answers. With fewer, the client would remove the answers of a year's
+#: reports sooner; with more, each save of the state would be slower. A default service's report
+#: takes about 1 KB.
 MAX_ANSWER_BYTES = 256 * 1024
-#: What a cell takes beside its texts.
+#: Bytes that a cell takes in addition to its texts.
 _CELL_BYTES = 16
 
 
@@ -58,7 +61,7 @@ class SentLog:
     limits: Limits
     spent: tuple[float, float]
     left: tuple[float, float]
-    #: A report at this device's own limit fits into the budget from this second on.
+    #: The second from which on a report at this device's own limit fits into the budget.
     next_fit_s: int
     entries: tuple[BudgetEntry, ...]
     scheduled_send: ScheduledSend | None

@@ -16,7 +16,7 @@ from blendstream.localclient.state import BudgetEntry, Mode, ScheduledSend, Sent
 
 __all__ = ["describe_log", "odds_in_words", "posterior_in_words"]
 
-#: Above, the odds say nothing to anyone.
+#: Larger odds are only stated as "more than" this, because their exact value helps nobody.
 _LARGEST_ODDS = 1e6
 _PRIOR = 0.01
 
@@ -31,7 +31,7 @@ _RESULTS = {
 
 
 def describe_log(log: SentLog, *, limits_known: bool = True) -> str:
-    """Return the whole log as text; without known limits it leaves out what depends on them."""
+    """Return the whole log as text; without limits, omit the sentences that depend on them."""
     lines = ["What this device sent", ""]
     if not log.entries:
         lines += ["Nothing.", ""]
@@ -115,7 +115,7 @@ def _is_none(sent: Submission, answer: tuple[SentCell, ...]) -> bool:
 
 
 def cell_in_words(cell: SentCell) -> str:
-    """Return what a cell stands for; text from the list, harmless on a terminal."""
+    """Describe a cell by the text from the list, in a form that is harmless on a terminal."""
     _, query, url = cell
     if query is None:
         return "(anything that is not listed, or no search)"

@@ -1,11 +1,11 @@
-"""The device's persistent state: budget entries, schedule, pending submission; its form on disk.
+"""The device's persistent state, in memory and on disk: budget, schedule, pending submission.
 
     line 1   SHA-256 of line 2, in hexadecimal
     line 2   JSON of the state
 
 Promises: `State.from_bytes(s.to_bytes()) == s`; bytes damaged anywhere raise.
-Assumes: the bytes are this device's own. The hash finds accidents, not attacks: someone who can
-write to the person's files can also read them.
+Assumes: the bytes are this device's own. The hash detects accidental damage, not attacks: someone
+who can write to the person's files can also read them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mode(StrEnum):
     """Mode of taking part in a window: a device uses exactly one of the two."""
 
     REPORT = "report"  # randomised on the device
-    OPT_IN = "opt-in"  # as they are, to a curator the person chose to trust
+    OPT_IN = "opt-in"  # unchanged, to a curator whom the person trusts
 
 
 #: A cell that an answer named: its number, query and URL; `None` is ⋆.
@@ -107,7 +107,7 @@ class ScheduledSend:
 
 @dataclass(frozen=True, slots=True)
 class PendingSubmission:
-    """The exact bytes to send, and to send again unchanged, until the server accepts them."""
+    """The exact bytes to send; the device repeats them unchanged until the server accepts them."""
 
     mode: Mode
     epoch: int

@@ -130,7 +130,8 @@ class Store:
         else:
             state = State.from_bytes(data)
         if not begun:
-            # Before the marker: a loss of power may take the folder only while it holds no entry.
+            # Sync the folders before writing the marker: a loss of power may remove the folder only
+            # while it contains no entry.
             self._files.sync_parents()
             self._files.replace("begun", b"")
         return state
@@ -141,8 +142,8 @@ def draw_for_answers(
 ) -> list[Record | None]:
     """Draw one record for each answer, with replacement; `None` for each if there are none.
 
-    With replacement, each answer is about one record drawn from the window, as an opt-in user's
-    slot 0 is. Without, one search would count as a third of a person among three answers.
+    With replacement, each answer is about a record drawn from the whole window, as an opt-in user's
+    slot 0 is. Without replacement, one search would count as a third of a person in three answers.
     """
     if not records:
         return [None] * answers

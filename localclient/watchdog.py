@@ -1,7 +1,8 @@
-"""Limits the total duration of a blocking request.
+"""Limit the total duration of a blocking request.
 
-httpx limits each wait for the next bytes, never their sum: a server that sends one byte of a
-header every few seconds, or endless `100 Continue`, would block the calling thread permanently.
+httpx limits each wait for the next bytes, never the sum of these waits: a server that sends one
+byte of a header every few seconds, or endless `100 Continue`, would block the calling thread
+permanently.
 
 Promises: when the time is up the watchdog shuts the connection down, so that every call that waits
 for it fails.
@@ -26,7 +27,7 @@ class Watchdog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        #: Time is up; the connection is shut down.
+        #: True once the time is up and the connection is shut down.
         self.ended = False
 
     @contextmanager
@@ -55,8 +56,9 @@ class Watchdog:
             self._shut()
 
     def _shut(self) -> None:
-        # Not closed: that would not wake a thread which waits, and another file might get its
-        # number. Nor by an SSLSocket's own method, which drops what the waiting thread reads with.
+        # Shut the socket down rather than close it: closing would not wake a waiting thread, and
+        # another file might get the descriptor's number. Do not use an SSLSocket's own `shutdown`,
+        # which discards the TLS object with which the waiting thread reads.
         if self._socket is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
