@@ -110,7 +110,7 @@ class Gateway:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes reserved by requests between their first byte and the end of their response."""
+        """Bytes reserved by all requests whose response is not complete yet."""
         return self._bodies.used
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -271,7 +271,7 @@ class GatewayProcess:
         return silent_s if silent_s > patience_s else 0.0
 
     def _behind_patience_s(self) -> float:
-        """Return for how long the end of the release log may be unreadable before unreadiness.
+        """Return for how long the release log's end may be unreadable until the gateway is unready.
 
         A transaction that a job left open hides the end from all gateways until Kafka aborts it.
         """

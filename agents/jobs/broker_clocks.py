@@ -7,8 +7,8 @@ jobs process whose clock differs by more than `epoch.allowed_skew_s` must not de
     its append time is between sending and acknowledgement, unless the clocks differ
 
 Promises: as in `agents.clocks`, a slow acknowledgement never counts as a wrong clock, and a clock
-that was not compared with any broker yet is not right. While a broker does not respond, its last
-measurement stays valid as long as it leads a partition of that topic.
+counts as wrong until it was compared with a broker. While a broker does not respond, its last
+measurement stays valid as long as the broker leads a partition of that topic.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 A query click graph (Korolova et al.) of opt-in users who are in no other release of the epoch.
 
 Promises: candidate URLs come from the last published head list or from a file, never from the data;
-without either, the job publishes an empty graph with the reason. It draws once, as every release
-job does, and before the epoch's head list, after which the keeper deletes the raw records.
+without either, the job publishes an empty graph with the reason. The job draws once, as every
+release job does. It draws before the epoch's head list, after which the keeper deletes the raw
+records.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
     settings, clock ──▶ epoch_opened · records_sealed · reports_sealed · service_paused ──▶ releases
     releases ──▶ counts unlinked in Redis and rewritten files there, records removed from Kafka
 
-Promises: an epoch opens once, with its charge, and never with a log restored from an older copy. A
-seal's bounds are offsets of markers that all in-sync replicas have and that the brokers appended,
-by their own clocks, when every further entry was late: neither a stale response nor a wrong clock
-of this process seals too early. The keeper deletes the raw counts of released epochs, again if a
-Redis restore revives them. It commits the new log start offsets before it removes records from
-Kafka, so that workers can tell a removal from a loss.
+Promises:
+- An epoch opens once, with its charge, and never with a log restored from an older copy.
+- A seal's bounds are offsets of markers that all in-sync replicas have, and that the brokers
+  appended, by their own clocks, when every further entry was late. So neither a stale response nor
+  a wrong clock of this process seals too early.
+- The keeper deletes the raw counts of released epochs, again if a Redis restore revives them.
+- The keeper commits the new log start offsets before it removes records from Kafka, so that workers
+  can distinguish a removal from a loss.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ class Keeper:
         early_ms = too_early_ms(markers, move.not_before_ms)
         if early_ms > 0:
             # Our clock is ahead of a broker's. Discard these markers and write new ones when that
-            # broker's clock has caught up, but check a clock that is far off sooner.
+            # broker's clock has caught up; if the difference is large, try again sooner.
             self._mark_again_at = time.monotonic() + min(early_ms / 1000, _MARK_AGAIN_S)
             log.warning("markers_too_early", extra={"epoch": move.epoch, "early_ms": early_ms})
             return False
@@ -145,9 +147,9 @@ class Keeper:
     async def _sweep(self, log_state: ReleaseLogState, stem: InputStream) -> None:
         """Delete released epochs' counts, unless Redis still has the tokens of an earlier sweep.
 
-        Redis lists the epochs that it stores, of any version of the topic: a restored Redis may
-        have epochs that the log state no longer contains, and a move to a new topic version leaves
-        the counts of the old one.
+        Redis lists the epochs that it stores, for all versions of the topic. A restored Redis may
+        have epochs that the log state no longer contains, and a change of the topic version leaves
+        the counts of the old version.
         """
         through = log_state.released_through(stem)
         if through < 0:
@@ -176,10 +178,11 @@ class Keeper:
             await tables.put_token(partition, "swept", mark, None)
 
     async def _trim(self, stem: InputStream) -> bool:
-        """Remove raw records below the first that an unreleased epoch may have.
+        """Remove raw records before the first that an unreleased epoch may have.
 
         Commits the new log start offsets, then removes the records below them. Another keeper may
-        finish the removal. Never removes more than is released now, even if more was announced.
+        finish the removal. Never removes records of an epoch that is unreleased now, even if an
+        earlier commit announced their removal.
         """
         context, topic = self._context, self._context.topics.of(stem)
         of = (stem.value, topic.version)
@@ -194,7 +197,8 @@ class Keeper:
         at_most = [min(position, end) for position, end in zip(counted, ends, strict=True)]
         log_state = context.log.log_state
         free = await self._free(log_state, stem, at_most)
-        # Where counting is behind, after Redis was emptied, more is removable when it catches up.
+        # Counting may be behind, for example after Redis was emptied. More records can be removed
+        # once it has caught up.
         whole = all(
             bound < most or most == end
             for bound, most, end in zip(free, at_most, ends, strict=True)
@@ -265,7 +269,7 @@ def _first_append_ms(log_state: ReleaseLogState, stem: InputStream) -> int | Non
 
 
 def _never_back(bounds: Sequence[int], announced: Sequence[int]) -> list[int]:
-    """Return the larger of both bounds: a Redis that was rolled back must not move them back."""
+    """Return the larger bound per partition: a Redis rollback must not move the bounds back."""
     return [max(b, announced[p] if p < len(announced) else 0) for p, b in enumerate(bounds)]
 
 

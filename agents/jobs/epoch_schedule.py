@@ -3,10 +3,12 @@
     collecting ──▶ sealed ──▶ reporting ──▶ reports sealed ──▶ published
         └────────────┴────────────┴──────────────┴──────────▶ abandoned (with the reason)
 
-Promises: states only move forward; epochs take each step in order of their number; every open
-epoch ends, even if no worker counts, because each wait has a deadline after which the epoch
-continues and states the missing data. Nothing here reads a clock, a broker or a count of any
-record: decisions depend on times, offsets and participants only.
+Promises:
+- States only move forward, and epochs take each step in order of their number.
+- Every open epoch ends, even if no worker counts. Each wait has a deadline, after which the epoch
+  continues and its publication states the missing data.
+- Nothing here reads a clock, a broker or a count of any record: decisions depend on times, offsets
+  and participants only.
 
 Departure: the keeper opens `epochs_ahead` epochs before their windows, so that the gateways refuse
 no one during an outage of the jobs. It does not fill a longer gap with empty epochs afterwards
@@ -121,7 +123,7 @@ class BuildClickGraph:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is due. `until_ms`: when that changes by the clock alone; `why`: for operators."""
+    """Nothing is due. `until_ms`: the time at which that changes anyway; `why`: for operators."""
 
     until_ms: int | None
     why: str
@@ -234,7 +236,10 @@ def affordable_epoch(
     ledger: Ledger, plan: EpochPlan, limit: Limit, epoch: int, start_ms: int,
     period: BudgetPeriod | None,
 ) -> tuple[EpochParameters | None, BudgetExhausted | None]:  # fmt: skip
-    """Return the epoch at this time, or in the next period that can pay for it, and the refusal."""
+    """Return the epoch to open, and the budget's refusal if it cannot open at this time.
+
+    The epoch starts at `start_ms` or, after a refusal, in the next period that can pay for it.
+    """
     refused: BudgetExhausted | None = None
     for _ in range(_PERIODS_AHEAD):
         charge = plan.charge(ledger, limit, epoch, start_ms // 1000, period)
@@ -253,7 +258,7 @@ def affordable_epoch(
 def next_head_list(
     log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildHeadList | Wait:
-    """Return the lowest sealed epoch as due once every partition is counted up to its seal."""
+    """Return the head list of the lowest sealed epoch, once all its partitions are counted."""
     for state in log_state.unfinished():
         if state.stage is Stage.COLLECTING:
             return Wait(state.parameters.records_sealable_at_ms, f"epoch {state.epoch} collects")
@@ -279,8 +284,9 @@ def next_head_list(
 def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
     """Return the end of reporting for a head list that is published now.
 
-    The end of the current window if at least half of it remains, else the end of the next one. When
-    devices no longer store the epoch's records: the end of its window, so nobody reports.
+    It is the end of the current window if at least half of that remains, otherwise the end of the
+    next one. If devices no longer store the epoch's records, it is the end of the epoch's window,
+    so that nobody reports.
     """
     if now_ms > parameters.head_list_deadline_ms:
         return parameters.window_end_ms
@@ -293,7 +299,7 @@ def reports_until_ms(parameters: EpochParameters, now_ms: int) -> int:
 def next_estimates(
     log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildEstimates | Wait:
-    """Return the lowest epoch as due once its reports are sealed and counted up to the seal."""
+    """Return the estimates of the lowest open epoch, once its reports are sealed and counted."""
     for state in log_state.unfinished():
         if state.stage is not Stage.REPORTS_SEALED:
             return Wait(None, f"epoch {state.epoch} is {state.stage.value}")
@@ -313,7 +319,7 @@ def next_estimates(
 def next_click_graph(
     log_state: ReleaseLogState, counted: Positions, now_ms: int
 ) -> BuildClickGraph | Wait:
-    """Return the lowest sealed epoch that owes a click graph once its records are counted."""
+    """Return the click graph of the lowest sealed epoch that lacks one, once it is counted."""
     for state in log_state.unfinished():
         if not state.graph_due:
             continue

@@ -54,9 +54,9 @@ from blendstream.streams.wire.statements import (
 
 __all__ = ["ESTIMATES", "build_estimates", "empty_estimates"]
 
-#: Below this p-value the publication reports that the groups disagree. A higher value raises false
-#: alarms more often than once in a hundred epochs; a lower one trusts a blend of two different
-#: populations for longer.
+#: Below this p-value the publication reports that the groups disagree. With a higher value, false
+#: alarms are more frequent than one in a hundred epochs. With a lower one, the blend of two
+#: different populations is preferred for longer.
 DISAGREE_BELOW = 0.01
 
 
@@ -236,7 +236,7 @@ def _records(release: OptinRelease, estimates: EpochEstimates) -> tuple[Estimate
 def _queries(release: OptinRelease, estimates: EpochEstimates) -> tuple[EstimatedQuery, ...]:
     optin, client, blended = estimates.optin, estimates.client, estimates.blended
     weight = _query_weight(release, estimates)
-    # A query is disputed if one of its records is: they alone have no weight.
+    # A query is disputed if one of its records is: only disputed ones have no weight.
     disputed = _by_query(release, estimates.disputed) > 0
 
     def figure(group: GroupEstimates, number: int) -> EstimatedShare | None:
@@ -264,9 +264,10 @@ def _is_complete(estimates: EpochEstimates) -> bool:
 def _query_weight(release: OptinRelease, estimates: EpochEstimates) -> FloatArray:
     """Return the opt-in group's weight in each query's figure.
 
-    p̂_q is blended as a record is. A sum of blended records has no weight: it gets the mean of its
-    records' weights, by their blended probability. If the opt-in group's estimates of all of a
-    query's records rose by a tenth, the sum would rise by this weight times a tenth.
+    p̂_q is blended like a record, so it has a weight. A sum of blended records has none; its weight
+    is defined as the mean of its records' weights, by their blended probability. If the opt-in
+    group's estimates of all of a query's records rose by a tenth, the sum would rise by this weight
+    times a tenth.
     """
     if _is_complete(estimates):
         of_optin, of_client = estimates.optin.query_marginals, estimates.client.query_marginals
@@ -370,9 +371,9 @@ def _readers(readers: ReadersGuarantee) -> dict[str, object]:
     return {"statement": readers_statement(**asdict(readers)), **asdict(readers)}
 
 
-#: The publication of an epoch whose reports are sealed and counted. A second computation from the
-#: same counts reveals nothing more about people, and `blendstream rebuild` may repair wrong counts:
-#: so a failure before the commit is not a failed draw.
+#: The publication of an epoch whose reports are sealed and counted. A failure before the commit is
+#: not a failed draw: a second computation from the same counts reveals nothing more about people,
+#: and `blendstream rebuild` may repair wrong counts.
 ESTIMATES = ReleaseSpec(
     kind=Kind.ESTIMATES,
     stem=InputStream.CLIENT_REPORTS,

@@ -1,12 +1,12 @@
 """Remove released text from Redis's disks in the background, so that no release waits for it.
 
 The keeper requests one round after each removal of released opt-in counts, and after each start,
-since it repeats the removal then. The rewriter retries a server that does not respond or cannot
-write its file, with growing intervals, and one that refuses after the next release.
+since it repeats the removal then. If a server does not respond or cannot write its file, the
+rewriter retries it with growing intervals. If a server refuses, the rewriter retries it after the
+next release.
 
-Promises: at most one round runs in a process, and the rewriter sends no second request to a
-rewritten server before the next round. Metric and log report servers whose files may still contain
-text.
+Promises: at most one round runs in a process, and a round sends no second request to a server that
+has rewritten its files. The metric and the log report servers whose files may still contain text.
 """
 
 from __future__ import annotations

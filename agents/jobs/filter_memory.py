@@ -10,8 +10,8 @@ list and never computed again.
 
 A filter that fails must not cost an epoch: the job logs and counts the failure, which raises an
 alert, and makes the release without the filter. A publication that the filter rejects affects only
-its own epoch: the filters of later epochs skip it, as they skip an empty epoch. The job retries the
-reading of an unreadable document, as it retries all reading.
+its own epoch: the filters of later epochs skip it, like an empty epoch. If a document cannot be
+read, the job retries, as after any failed read.
 """
 
 from __future__ import annotations

@@ -174,9 +174,9 @@ def _coverage(before: EstimatesDocument, newest: EstimatesDocument) -> float:
 
         q − p ≤ √((high_p − p)² + (q − low_q)²)
 
-    With correct intervals and proportions that do not change, about 0.95 agree (simulated: 0.949 in
-    `sharp`, 0.959 in `paper`), and more when both epochs have the same opt-in users, whose sampling
-    errors are then alike. Disputed records have no blend and are not compared.
+    With correct intervals and constant proportions, about 0.95 agree (simulated: 0.949 in `sharp`,
+    0.959 in `paper`). More agree if both epochs have the same opt-in users, because their sampling
+    errors are then equal. Disputed records have no blend and are not compared.
     """
     earlier = {(r.query, r.url): _interval(r.blend) for r in _records(before) if not r.disputed}
     agree = [

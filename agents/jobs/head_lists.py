@@ -1,7 +1,7 @@
 """Epoch job: S and T counts ──▶ create, estimate ──▶ releases ──▶ head_lists.
 
-Promises: participants or the noised list decide whether an epoch has too little data, never raw
-counts. `agents.jobs.release_step` has the order of steps and the action after a failure.
+Promises: the number of participants or the noisy list decides whether an epoch has too little data,
+never a raw count. `agents.jobs.release_step` has the order of steps and the action after a failure.
 """
 
 from __future__ import annotations

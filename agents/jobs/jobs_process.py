@@ -6,9 +6,9 @@
     estimates     the publication
 
 Any number of these processes may run; the one that holds a lease does its work. A process whose
-clock differs too much from the brokers' leaves its leases and does nothing until the clock is
-right. A head list takes seconds, so a thread makes it. While Kafka or Redis is unavailable the
-jobs wait, and a stop still ends within its deadline.
+clock differs too much from the brokers' releases its leases and does nothing until the clock is
+right. A head list takes seconds, so a thread computes it. While Kafka or Redis is unavailable the
+jobs wait; the process can still stop within its deadline.
 """
 
 from __future__ import annotations
@@ -263,9 +263,9 @@ class Jobs:
             return None
 
     async def _renew(self, kind: Kind, lease: Lease) -> None:
-        """Renew the lease during a long step until it is lost. An outage of Redis is no loss.
+        """Renew the lease during a long step, until it is lost. An outage of Redis is not a loss.
 
-        Only the next step takes a lost lease again, after it has fenced and read the log.
+        Only the job's next step takes a lost lease again; that step fences and reads the log.
         """
         lost = False
         while not lost:
@@ -286,8 +286,8 @@ async def _nothing() -> bool:
 def run_jobs(settings: Settings, **overrides: Unpack[ContextOverrides]) -> NoReturn:
     """Run the jobs until SIGTERM or SIGINT, and end the process.
 
-    `dice` is for programs that prefer another exact noise (`blender.noise.opendp_noise`); the other
-    overrides are for tests.
+    `dice` is for programs that prefer a different implementation of exact noise
+    (`blender.noise.opendp_noise`); the other overrides are for tests.
     """
 
     async def connect() -> Jobs:

@@ -1,8 +1,9 @@
 """One lease per kind of job, in Redis, with a token that identifies its holder.
 
-A lease keeps two jobs from doing the same work concurrently. It does not make a release unique,
-because a paused job may act on a lease it has lost, and Redis may lose its newest writes. Kafka's
-fencing makes releases unique (`streams.releases.log`), so a lost lease causes a log line only.
+A lease prevents two jobs from doing the same work concurrently. It does not make a release unique,
+because a paused job may act on a lease that it has lost, and Redis may lose its newest writes.
+Kafka's fencing makes releases unique (`streams.releases.log`), so a lost lease only causes a log
+line.
 """
 
 from __future__ import annotations

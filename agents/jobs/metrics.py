@@ -129,8 +129,8 @@ EPSILON = _log.gauge(
 EPSILON_LIMIT = _log.gauge(
     "blender_epsilon_limit", "Maximum ε that a person may spend in a period.", group=GROUPS
 )
-# Where δ runs out first, ε at the limit's δ hardly changes, and the other way round: the larger
-# fraction of its limit shows how close the pause is.
+# If δ runs out first, ε at the limit's δ hardly changes, and vice versa. Compare each with its
+# limit: the larger fraction shows how close the pause is.
 DELTA = _log.gauge(
     "blender_delta_spent",
     "δ spent in the current period in the worst case, at the limit's ε (replace-one).",
@@ -325,7 +325,7 @@ def _p_value(document: EstimatesDocument | None) -> float:
 
 
 def _due_ms(state: EpochState) -> int:
-    """Return the time when an epoch should leave its stage, if the work itself took no time."""
+    """Return the time at which an epoch should leave its stage, without the time of the work."""
     plan = state.parameters.plan
     settles_ms = plan.grace_ms + plan.skew_ms
     if state.head_list is not None:

@@ -1,8 +1,8 @@
 """Detect a release log that was restored from an older copy, before the keeper opens an epoch.
 
-A log restored from a backup lacks epochs that were opened, charged and drawn. Continuing with it
-would draw them again, and let a budget period run for more epochs than its noise covers. Published
-head lists reveal such a log: they are in a separate topic, and Redis lists them.
+A log restored from a backup lacks epochs that were opened, charged and drawn. Jobs that continue
+with it would draw these epochs again, and use a budget period for more epochs than its noise
+covers. Published head lists reveal such a log: they are in a separate topic, and Redis lists them.
 
 Promises: no epoch opens while a head list of a later epoch than the log's last is published.
 Assumes: the topic of head lists was not restored to the same older state; then only the operator

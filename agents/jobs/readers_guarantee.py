@@ -1,10 +1,12 @@
 """Bound on what readers of publications learn about one client, as a publication states it.
 
-Promises: the smaller of two valid bounds. The local guarantee of the client's report holds against
-everyone; amplification by shuffling (`blender.over_time.shuffled_reports`) holds against those who
-see only publications, and assumes that half of the reports are forged. The local bound counts only
-where its δ, summed over all epochs, is within the statement's: in `paper` a client spends δ in
-every epoch, so over several epochs only the shuffling bound holds.
+Promises: the result is the smaller of two valid bounds:
+- The local guarantee of the client's report holds against everyone.
+- Amplification by shuffling (`blender.over_time.shuffled_reports`) holds against those who see only
+  publications, and assumes that half of the reports are forged.
+
+The local bound is used only if its δ, summed over all epochs, is within the statement's. In `paper`
+a client spends δ in every epoch, so over several epochs only the shuffling bound remains.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ MAX_EPOCHS = 366
 
 @dataclass(frozen=True, slots=True)
 class ReadersGuarantee:
-    """(ε, δ) of one client against readers, for this epoch and for the epochs of the period in
-    which the client reports (at most `MAX_EPOCHS`), if each has as many reports as this one."""
+    """(ε, δ) of one client against readers of publications, for this epoch and for the period.
+
+    The period's figure is for the epochs of the period in which the client reports (at most
+    `MAX_EPOCHS`), if each has as many reports as this one.
+    """
 
     epsilon: float
     delta: float

@@ -58,7 +58,7 @@ class FailureRule:
 
 _NOT_COMMITTED = frozenset({Progress.NOTHING_DRAWN, Progress.DRAWING})
 _REDRAWN = "drawing again until a draw succeeds would make the release depend on the draw"
-#: The first matching rule applies. A crash runs no code and has the effect of the first rule.
+#: The first matching rule applies. A crash has the effect of the first rule, without running it.
 #: docs/released-once.md shows this table; a test compares them.
 FAILURES: tuple[FailureRule, ...] = (
     FailureRule(

@@ -231,7 +231,7 @@ async def record_abandonment(context: JobContext, release: ReleaseSpec[Move, Inp
         return
     async with context.log.fenced_session(release.kind) as session:
         state = session.log_state.epochs.get(failed.epoch)
-        # Another job may have released it while this one failed, or the epoch is long over.
+        # Another job may have released the epoch while this one failed, or it ended long ago.
         if state is not None and release.is_owed(state):
             contents = release.abandon(state, failed)
             await session.commit(contents.entries, contents.documents)
@@ -245,9 +245,10 @@ async def _is_published(
 ) -> bool:
     """Return True if the release's topic, or Redis, has a document of this epoch already.
 
-    A release that its topic has and the log lacks was drawn before: Kafka lost an entry that it had
-    acknowledged, or someone restored an older log. An isolated broker may not show the document,
-    which is harmless: the log decides, and this check is only for a log that has lost entries.
+    If the topic has a release that the log lacks, it was drawn before: Kafka lost an entry that it
+    had acknowledged, or someone restored an older log. An isolated broker may not show the
+    document. That is harmless: the log decides, and this check is only for a log that has lost
+    entries.
     """
     epoch, topic = pending.state.epoch, release.topic(context.topics)
     if epoch in await context.published_marks(topic).all():
@@ -259,8 +260,8 @@ async def _is_published(
 async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inputs]) -> bool:
     """Publish every committed document that may not be in its topic. Return True if any was.
 
-    Two kinds of jobs commit releases of one topic, in any order, and either may have died before
-    publishing: so this checks all epochs, not only the last.
+    Two kinds of jobs commit releases of one topic, in any order, and either may have ended before
+    publishing. So this function checks all epochs, not only the last.
     """
     topic = release.topic(context.topics)
     log_state = await context.log.catch_up()
@@ -276,8 +277,8 @@ async def publish_committed(context: JobContext, release: ReleaseSpec[Move, Inpu
         await context.publisher.publish(topic, epoch, data)
         await marks.add(epoch, document.id)
         log.info("document_published", extra={"epoch": epoch, "topic": SafeText(topic)})
-    # The log state drops epochs that are long over; their marks are not needed again. A mark after
-    # its last epoch shows that the log was restored from an older copy (`older_log`).
+    # Drop the marks of old epochs, which the log state no longer contains. Keep marks of epochs
+    # after its last one: they show that the log was restored from an older copy (`older_log`).
     last = max(log_state.epochs, default=-1)
     await marks.drop([e for e in marked if e not in log_state.epochs and e <= last])
     return bool(pending)

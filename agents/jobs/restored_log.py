@@ -5,9 +5,9 @@ operator's `blendstream epochs restored` charges and abandons the epochs listed 
 
 Promises: the list contains every number that the lost log can have used, if the settings are those
 that were in force. So the limit's period is charged at least as much as it was, and the noise of
-one budget period serves at most the epochs it was made for.
-Assumes: no window was shorter than all of these: the last one of the restored log, the settings'
-and those of published head lists.
+one budget period serves at most the epochs for which it was calibrated.
+Assumes: no window was shorter than the shortest of these: the restored log's last one, the
+settings' and those of published head lists.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def lost_epochs(
     log_state: ReleaseLogState, plan: EpochPlan, limit: Limit, until_ms: int, *,
     epochs_ahead: int = 1, published_through: int = -1, published_windows_ms: Collection[int] = (),
 ) -> list[EpochParameters]:  # fmt: skip
-    """List the epochs that a log restored from an older copy may lack: as many as the service can
-    have opened up to `until_ms`, and at least all through the highest published one.
+    """List the epochs that a log restored from an older copy may lack.
 
-    The list is never too short: it uses the shortest window known to have been in force (the log's
-    last, the settings' and those of published head lists). It is too long where windows were longer
-    or the jobs did not run; then people are charged too much, and no number is used twice.
+    These are as many as the service can have opened up to `until_ms`, and at least all up to the
+    highest published one. The list is never too short, because it uses the shortest window known to
+    have been in force (the log's last, the settings' and those of published head lists). It is too
+    long if windows were longer or the jobs did not run. People are then charged too much, but no
+    number is used twice.
     """
     if log_state.last is None or log_state.ledger.last_epoch is None:
         return []
@@ -71,9 +72,9 @@ def lost_epochs(
 def _charge_to_last_period(parameters: EpochParameters, until: tuple[int, int]) -> EpochParameters:
     """Charge an epoch of a budget period to the limit's period in which the lost log ended.
 
-    The restored log does not show which epochs of a budget fell into which of the limit's periods.
-    Only the last of these periods can still be spent from, so every budget that may overlap it
-    counts there.
+    The restored log does not show in which of the limit's periods the epochs of a budget period
+    were charged. Only the last of the limit's periods still admits epochs, so every budget that may
+    overlap it is charged there.
     """
     charge, (start_s, end_s) = parameters.charge, until
     if charge.period is None or charge.period_end_s > start_s:
@@ -86,8 +87,8 @@ def _end_doubtful_period(
 ) -> list[EpochParameters]:
     """End a budget period that began in the lost log, perhaps with other settings than today's.
 
-    Its remaining epochs would open without a charge. So the last epoch costs a separate budget, and
-    the next one begins another period.
+    The remaining epochs of such a period would open without a charge. So the last listed epoch gets
+    a separate budget, and the epoch after it begins another period.
     """
     last = found[-1] if found else known
     if last.period is None or last.period.first_epoch <= known.epoch:

@@ -5,8 +5,8 @@
 
 Each node is broker and controller in one process (KRaft). Clients reach every node at 127.0.0.1.
 Nodes reach each other by name (`kafka-1` ...) and resolve these names by a hosts file per node. So
-a test can put a proxy between any two nodes, which identifies the caller by the called address,
-while clients still connect directly.
+a test can put a proxy between any two nodes: each caller uses a separate address, by which the
+proxy identifies it. Clients still connect directly.
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ class ClusterNode(LocalKafka):
 class LocalCluster(Closing):
     """Three nodes that are ready, with every internal topic on all of them.
 
-    `ports`: for callers who must know them before the start; default: free ones. `peer_address`:
-    the address by which one node reaches another; default: direct. `options`: further properties
-    of every node. `folder` stores the data for the next start.
+    - `ports`: for callers that must know them before the start; by default free ones.
+    - `peer_address`: the address by which one node reaches another; by default direct.
+    - `options`: further properties of every node.
+    - `folder`: stores the data for the next start.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class LocalCluster(Closing):
 
     def view(self, number: int) -> ClusterView:
         """Return the cluster as one node sees it; an isolated node may see another state."""
-        # A new client each time: it knows no other node yet, so it asks this one.
+        # Use a new client for each call: it knows no other node yet, so it asks this one.
         node = AdminClient({"bootstrap.servers": self.bootstrap_of({number}), "log_level": 0})
         metadata = node.list_topics(timeout=_QUESTION_S)
         partitions = {

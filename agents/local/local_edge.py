@@ -33,9 +33,10 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/bin")
 class LocalEdge(LocalPart):
     """nginx on a port of 127.0.0.1, in front of gateways that may start later.
 
-    Gateways listen on the sockets in its folder (`socket`), or at `gateways`, addresses in the form
-    of nginx's `server`. `plain_port` adds a listener without TLS, for tests that count bytes.
-    `changes` replaces text of the configuration, as an operator would.
+    - Gateways listen on the sockets in its folder (`socket`), or at the addresses in `gateways`,
+      which have the form of nginx's `server`.
+    - `plain_port` adds a listener without TLS, for tests that count bytes.
+    - `changes` replaces text of the configuration, as an operator would.
     """
 
     name = "nginx"
@@ -118,7 +119,7 @@ class LocalEdge(LocalPart):
 
 
 def configuration(*changes: tuple[str, str]) -> str:
-    """Return the shipped nginx.conf with these replacements; each must match."""
+    """Return the shipped nginx.conf with these replacements; each must match some text."""
     installed = Path(__file__).with_name("nginx.conf")  # put there when the wheel is built
     here = Path(__file__).resolve().parents[2] / "deploy/edge/nginx.conf"
     text = (installed if installed.exists() else here).read_text()

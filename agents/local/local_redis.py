@@ -27,9 +27,10 @@ class RedisSnapshot:
 class LocalRedis(LocalPart):
     """One Redis node on a port of 127.0.0.1, by default a free one.
 
-    `cluster`: cluster-enabled with all slots on this node, so that a script whose keys are not in
-    one slot fails as on a real cluster. `options`: further settings, as in redis.conf. `port`: for
-    callers that need a constant one.
+    - `cluster`: enable cluster mode with all slots on this node, so that a script whose keys are
+      not in one slot fails as on a real cluster.
+    - `options`: further settings, as in redis.conf.
+    - `port`: for callers that need a constant one.
     """
 
     name = "Redis"

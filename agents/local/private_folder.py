@@ -1,4 +1,4 @@
-"""Check that a folder of Kafka's and Redis's data belongs to this user alone.
+"""Check that a folder with Kafka's and Redis's data belongs to this user alone.
 
 The data contains raw opt-in records. In a folder where others can write, such as /tmp, another user
 may have put a link in its place, and this user's servers would read or overwrite its target.

@@ -2,9 +2,9 @@
 
 Promises: when this program ends, by return, exception, Ctrl-C or SIGKILL, every server started here
 is killed and the guard's temporary folder is removed, within about a second.
-How: a small process in its own session (`process_guard_main`) starts them and reads a pipe from us.
-PR_SET_PDEATHSIG would need no such process, but works only on Linux and for the starting thread,
-and removes no folder.
+Mechanism: a small process in its own session (`process_guard_main`) starts the servers and reads a
+pipe from this program. PR_SET_PDEATHSIG would need no such process, but works only on Linux and for
+the starting thread, and removes no folder.
 """
 
 import json
@@ -27,7 +27,7 @@ TMPFS = Path("/dev/shm")  # noqa: S108 - Linux's own; the folder in it gets a ra
 
 
 class StackError(BlenderError):
-    """A part of the local stack could not be found, started or used."""
+    """Raised when a part of the local stack cannot be found, started or used."""
 
 
 class Closing(ABC):
@@ -145,5 +145,5 @@ class Server:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def last_words(self, lines: int = 12) -> str:
-        """Return its last lines of output, for an error message."""
+        """Return the last lines of its output, for an error message."""
         return "\n".join(self.printed().splitlines()[-lines:]) or "(it printed nothing)"

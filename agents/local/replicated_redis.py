@@ -3,10 +3,10 @@
     with LocalRedisCluster() as redis:
         redis.url, redis.nodes[0].kill()
 
-A cluster has three masters, each with a replica. The other kind has a primary and a replica, with
-three Sentinels that decide by majority. Replication is asynchronous: a promoted replica may lack
-the newest acknowledged writes. Each node can be killed, paused and restarted. The data ends with
-the nodes, because they identify each other by ports, which change at each start.
+`LocalRedisCluster` has three masters, each with a replica. `LocalSentinels` has a primary and a
+replica, with three Sentinels that decide by majority. Replication is asynchronous: a promoted
+replica may lack the newest acknowledged writes. Each node can be killed, paused and restarted. The
+data cannot outlast the nodes, because nodes identify each other by ports that change at each start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["LocalRedisCluster", "LocalSentinels", "RedisNode", "SentinelNode"]
 SLOTS: Final = 16_384
 MASTERS: Final = 3
 SENTINELS: Final = 3
-#: How long a node may be silent before the others replace it.
+#: Time without a response after which the other nodes replace a node.
 SILENCE_MS: Final = 3_000
 #: The name under which the Sentinels know the primary.
 PRIMARY: Final = "blendstream"
@@ -84,8 +84,8 @@ class LocalRedisCluster(_Nodes):
         settings = {
             "cluster-enabled": "yes",
             "cluster-node-timeout": str(SILENCE_MS),
-            # Even a replica that was isolated for long may take over: workers recount from Kafka
-            # the writes that it lacks.
+            # Even a replica that was isolated for a long time may take over, because workers
+            # recount from Kafka the writes that it lacks.
             "cluster-replica-validity-factor": "0",
             **(options or {}),
         }

@@ -52,7 +52,7 @@ async def abandon_aborted(context: JobContext, offset: int) -> None:
 
 
 def _lost_draws(log_state: ReleaseLogState, aborted: Sequence[Entry]) -> list[int]:
-    """Return the unfinished epochs whose noise was drawn for an aborted entry."""
+    """Return the unfinished epochs for which an aborted entry contained a draw of noise."""
     drawn = {(entry.get("entry"), entry.get("epoch")) for entry in aborted}
     return [
         state.epoch

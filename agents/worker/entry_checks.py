@@ -286,7 +286,7 @@ def _refuse_untimely(
 
 
 def _pass_or_refuse(verdict: BatchVerdict, delivery: Delivery) -> None:
-    """Ignore a marker, refuse any other message without entries of this stem."""
+    """Ignore a marker; refuse any other message that has no entries of this input stream."""
     if isinstance(delivery.frame, Marker):
         return
     too_long = isinstance(delivery.frame, RefusedFrame) and delivery.frame.too_long
@@ -369,7 +369,7 @@ class _Texts:
         return np.asarray(malformed)
 
     def _all_utf_8(self, data: NDArray[np.uint8]) -> bool:
-        """Return True if the joined text is UTF-8 and nothing starts inside a character."""
+        """Return True if the joined text is UTF-8 and no entry's text starts inside a character."""
         begins = np.concatenate([self.starts, self.middles])
         first = data[begins[begins < len(data)]]
         return bool(((first & 0xC0) != 0x80).all()) and _is_utf_8(self.text)

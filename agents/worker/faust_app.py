@@ -192,7 +192,7 @@ class CountingApp(faust.App):
         self.counters[name] = counter
 
         async def count(frames: faust.StreamT[bytes]) -> None:
-            """Frames → counts, once per Kafka offset however often redelivered."""
+            """Count frames, once per Kafka offset however often Kafka delivers them."""
             async with contextlib.aclosing(batches(frames, self._worker_settings)) as taken:
                 async for messages in taken:
                     summary = await counter.count(messages, refused)

@@ -137,7 +137,7 @@ class EntryTotals(Collector):
         self._shown[key] = self._shown.get(key, Counts()) | now  # The larger of each.
 
     def settle(self, stem: InputStream, partition: int) -> None:
-        """Note that the whole partition is counted: totals that Redis still lacks are lost."""
+        """Note that the whole partition is counted: totals that Redis lacks now are lost."""
         key = stem, partition
         if key in self._stored:
             self._lost[key] = self._shown[key] - Counts(self._stored[key])

@@ -140,7 +140,7 @@ class PartitionCounter:
         self._over_checked_at = time.monotonic()
 
     def note_end(self, end: int) -> None:
-        """Note the topic's current end, for a busy partition too: it may have stalled."""
+        """Note the topic's current end, also for a busy partition, which may have stalled."""
         if self.state is not None:  # Without a state it is not known how much is counted.
             self.lag = end - self.state.offset
             if self.lag <= 0:

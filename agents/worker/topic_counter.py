@@ -49,7 +49,7 @@ OnRefused = Callable[[int, Sequence[DeadLetter]], Awaitable[None]]
 
 
 class TopicCounter:
-    """Counts one stem's topic. `seek` moves the consumer within a partition."""
+    """Counts the topic of one input stream. `seek` moves the consumer within a partition."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ class PeriodRule:
 def calibrate_period(
     epsilon: float, delta: float, records_per_user: int, epochs: int
 ) -> PeriodRule:
-    """Return the least threshold that the sum allows, and the least noise that reaches it.
+    """Return the least threshold that δ allows, and the least noise with which it does.
 
     Depends on no data, so it can run before any is read.
 
@@ -109,7 +109,7 @@ def calibrate_period(
 def accounted_delta(
     scale: float, threshold: int, epsilon: float, records_per_user: int, epochs: int
 ) -> float:
-    """Return m·T·π + δ_G, with δ_G by dp-accounting, never below its true value."""
+    """Return m·T·π + δ_G, with an upper bound of δ_G by dp-accounting."""
     # Imported here: a device has numpy alone, and only servers account.
     from dp_accounting.pld import (  # noqa: PLC0415
         privacy_loss_distribution as pld,

@@ -141,7 +141,7 @@ def _least_pair(epsilon: float, goal: float, m: int) -> tuple[int, float]:
 
 
 def _accounted_delta(scale: float, threshold: int, epsilon: float, m: int) -> float:
-    """Return max over j of jπ + δ_G, with δ_G by dp-accounting, never below its true value."""
+    """Return the maximum over j of jπ + δ_G, with an upper bound of δ_G by dp-accounting."""
     # Imported here: a device has NumPy alone, and only servers account.
     from dp_accounting.pld import (  # noqa: PLC0415
         privacy_loss_distribution as pld,

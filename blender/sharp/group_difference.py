@@ -284,7 +284,7 @@ def _totals(
 def _outlier_probability(
     weights: FloatArray, typical: FloatArray, outlier: FloatArray
 ) -> FloatArray:
-    """P(the record is an outlier)."""
+    """Return each record's probability of being an outlier."""
     probability = np.zeros(len(outlier))
     for i in np.flatnonzero(weights.sum(axis=1) > _NEGLIGIBLE):
         for j, total in _totals(weights, typical, outlier, int(i)):
@@ -295,7 +295,7 @@ def _outlier_probability(
 def _normal(
     residual: FloatArray, own: FloatArray, typical: FloatArray, outlier: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Normal densities of each residual, for every τ and for an outlier.
+    """Return the normal densities of each residual, for every τ and for an outlier.
 
     `typical` and `outlier` are the variances that the difference between the groups adds to `own`.
     Each record's densities are divided by the largest of them, since all could underflow.
@@ -307,7 +307,7 @@ def _normal(
 
 
 def _quadratic(variance_at: Callable[[FloatArray], FloatArray], size: int) -> list[FloatArray]:
-    """Coefficients of σ²(p) = a + b·p + c·p²: the variance of a sum of indicators is quadratic."""
+    """Return a, b and c of σ²(p) = a + b·p + c·p²; a sum of indicators has a quadratic variance."""
     at_0, at_half, at_1 = (variance_at(np.full(size, p)) for p in (0.0, 0.5, 1.0))
     c = 2 * (at_1 + at_0 - 2 * at_half)
     return [at_0, at_1 - at_0 - c, c]

@@ -94,7 +94,7 @@ def below_threshold_heads(epsilon: float, delta: float) -> int:
 
 
 def _singleton_probability(epsilon: float, delta: float) -> Fraction:
-    """β, the largest permitted probability that a singleton is published."""
+    """Return β, the largest permitted probability of publishing a singleton."""
     return min(Fraction(delta), 1 - 1 / exp_rounded_down(Fraction(epsilon) / 2, bits=128))
 
 

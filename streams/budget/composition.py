@@ -103,7 +103,7 @@ def _composed(costs: Costs) -> Any:
 
 
 def _step(costs: Costs) -> Fraction:
-    """Choose the width of the grid of losses; losses between two points are rounded up.
+    """Choose the step of the grid of privacy losses; losses between two points are rounded up.
 
     It is the largest number that divides every ε, so that no loss is rounded: a year of hourly
     epochs then takes thousands of points where a fixed width of 1e-4 took a hundred million. If

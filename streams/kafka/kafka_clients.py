@@ -277,7 +277,7 @@ class KafkaInspector:
     def _ends_by(
         self, host: str, port: int, topic: str, partitions: Sequence[int]
     ) -> dict[int, int]:
-        """Return the end offsets reported by the brokers that this broker takes for the leaders."""
+        """Return the end offsets reported by the brokers that this broker names as leaders."""
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reader = _offset_reader({**self._settings, "bootstrap.servers": named})
         limit_s = min(_EACH_S, self._timeout_s)

@@ -73,7 +73,7 @@ class HeadListRelease:
 
     @property
     def cells_per_report(self) -> int:
-        """Number of cells in a report: w in each of m_C answers."""
+        """Number of cells in a report, which has m_C answers of w cells each."""
         return self.cells_per_answer * self.answers
 
 
@@ -122,7 +122,7 @@ class EpochState:
 
     @property
     def graph_due(self) -> bool:
-        """True if this epoch still lacks a click graph, which precedes the head list or is void."""
+        """True if this epoch still lacks its click graph, which must precede the head list."""
         return (
             self.parameters.plan.click_graph is not None
             and self.click_graph is None

@@ -110,7 +110,7 @@ class ReleaseLog:
         return self._reader.log_state
 
     async def catch_up(self) -> ReleaseLogState:
-        """Read to the last stable offset that one broker reports. Too weak to base a release on."""
+        """Read to the last stable offset that one broker reports, which is unsafe for releases."""
         return await self._reader.catch_up()
 
     async def read_document(self, reference: DocumentReference) -> bytes:

@@ -101,7 +101,7 @@ class FingerprintTable:
         return self._places.nbytes
 
     def add(self, fingerprints: Words) -> NDArray[np.bool_]:
-        """Add all. Return True where a fingerprint was new and the first of its value here."""
+        """Add all. Return True per fingerprint that is new and the first of its value here."""
         wanted = np.maximum(fingerprints, np.uint64(1))
         at = self._find(wanted)
         new: NDArray[np.bool_] = self._places[at] == 0
@@ -142,7 +142,7 @@ class FingerprintTable:
             fresh, at = fresh[moving], (at[moving] + np.uint64(1)) & mask
 
     def reserve(self, more: int) -> None:
-        """Make room for this many in one step: growing repeatedly would insert all again."""
+        """Make room for this many in one step, since each growth inserts all fingerprints again."""
         self._make_room(more)
 
     def _make_room(self, more: int) -> bool:

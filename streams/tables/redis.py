@@ -264,7 +264,7 @@ async def write_refusal(client: Client, prefix: str) -> str | None:
 
 
 def _error_code(error: BaseException | None) -> str:
-    """Return the code of a Redis error; for some, redis-py has a type and removes the code."""
+    """Return the code of a Redis error; redis-py replaces some codes by an exception type."""
     if isinstance(error, rerrors.OutOfMemoryError):
         return "OOM"
     if isinstance(error, rerrors.ReadOnlyError):

@@ -87,7 +87,7 @@ def _report(outcomes: Mapping[str, NotRewritten | None]) -> RewriteReport:
 
 
 async def _executed_by_primary(server: aioredis.Redis) -> dict[str, int]:
-    """Position that a primary has reached, by the id that its replicas know it by."""
+    """Return a primary's replication position, with the id by which its replicas know it."""
     try:
         info = await answered(server.info("replication"))
     except StoreUnavailable:

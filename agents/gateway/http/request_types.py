@@ -158,7 +158,7 @@ class EntryDecoder(Generic[Entry]):
         self._slice_bytes = slice_bytes
 
     def slices(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
-        """Yield the entries in order, in slices that are validated without yielding the loop."""
+        """Yield the entries in order, in slices that are validated without interruption."""
         if len(entries) <= _SLICE_ENTRIES and sum(map(len, entries)) <= self._slice_bytes:
             yield entries
             return

@@ -25,7 +25,7 @@ class TokenBucket:
     __slots__ = ("_at", "_left", "burst", "rate_per_s")
 
     def __init__(self, *, rate_per_s: float, burst: float) -> None:
-        """Start with a full bucket; a request of more than `burst` entries would never pass."""
+        """Start with a full bucket. No request of more than `burst` entries is ever admitted."""
         self.rate_per_s = rate_per_s
         self.burst = burst
         self._left = burst

@@ -106,7 +106,7 @@ class VerdictRule(Protocol):
     """Decides a queued entry's verdict from the broker's append time."""
 
     def verdict(self, append_ms: int | None) -> Verdict:
-        """Return the verdict on an entry with this append time; `None`: not known to be in time."""
+        """Return the verdict on an entry with this append time, or with an unknown one (`None`)."""
 
 
 @dataclass(slots=True)

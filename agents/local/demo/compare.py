@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The accuracy of one profile's estimates; `within` counts intervals that hold the truth."""
+    """The accuracy of one profile's estimates; `within` counts intervals that contain the truth."""
 
     rows: list[Row]
     l1: float

@@ -137,7 +137,7 @@ class InProcessBroker(LocalPart):
                 "blendstream.streams.kafka.topics",
                 "_create",
                 _nothing,
-            ),  # They were made when it started.
+            ),  # Its topics were created when it started.
             (
                 "blendstream.streams.kafka.topics",
                 "_problems",
@@ -147,7 +147,7 @@ class InProcessBroker(LocalPart):
                 "blendstream.streams.kafka.kafka_clients:KafkaInspector",
                 "describe",
                 _describe,
-            ),  # Nor topic ids.
+            ),  # It has no topic ids.
             (
                 "blendstream.streams.releases.retention:LogTrimmer",
                 "bounds_before",
@@ -155,7 +155,7 @@ class InProcessBroker(LocalPart):
             ),
             # Its transactions are not real.
             ("blendstream.streams.releases.log", "Producer", _PlainProducer),
-            # It keeps the senders' times, and acknowledges with a constant for a time.
+            # It stores the senders' times, and its acknowledgements have a constant as append time.
             ("blendstream.agents.gateway.state.frame_writer", "append_time_ms", _now_ms),
             ("blendstream.streams.releases.seal_markers", "append_time_ms", _now_ms),
             (
@@ -201,7 +201,7 @@ def _now_ms(*_: object) -> int:
 
 
 def _look_away(gateway: GatewayProcess, *_: object) -> None:
-    """Accept this machine's clock: there is no other to compare it with."""
+    """Accept this machine's clock in the gateway: there is no other to compare it with."""
     gateway._clock.appended(sent_s=0.0, append_s=0.0, acknowledged_s=0.0)
 
 

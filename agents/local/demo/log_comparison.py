@@ -112,7 +112,7 @@ class Comparison:
             )
 
     def save(self, path: Path, people: LogReplay) -> None:
-        """Write everything that was compared; its queries and URLs are published ones."""
+        """Write the whole comparison to a file; it contains only published queries and URLs."""
         content = {
             "schema": "blendstream/replay/1",
             "sent": {"optin_records": asdict(people.sender.optin),

@@ -66,7 +66,7 @@ class LogReplay(SimulatedPeople):
         self, http: httpx.AsyncClient, token: str, clicks: LogClicks, *, optin_share: float,
         speed: float | None, seed: int,
     ) -> None:  # fmt: skip
-        """`speed`: seconds of the log per second; None: a day of the log per epoch."""
+        """Take `speed`, the seconds of the log per second; `None`: a day of the log per epoch."""
         super().__init__(http, token)
         self._clicks = clicks
         self._speed = speed

@@ -14,8 +14,8 @@ from blendstream.agents.local.demo.population import SimulatedPeople
 __all__ = ["take_part"]
 
 _LOOK_EVERY_S = 0.5
-#: An epoch is published two windows after its own has begun, and a little later when jobs are slow.
-#: After so many windows, stop waiting for an epoch.
+#: The number of windows after which to stop waiting for an epoch. It is published two windows after
+#: its own has begun, or a little later when jobs are slow.
 _WAITING_WINDOWS = 6
 
 

@@ -21,7 +21,7 @@ from blendstream.blender.values.record import Record
 
 __all__ = ["FALLING", "NO_RECORD", "RISING", "Crowd", "Searched", "Window"]
 
-#: In place of a record's number. As an index it selects the last entry, which is ⋆.
+#: The record number of a person without a record. As an index it selects the last entry, ⋆.
 NO_RECORD = -1
 
 _QUERIES = (

@@ -70,7 +70,7 @@ class BatchSender:
     ) -> None:
         """Send every device's randomised report on one head list, spread over `over_s` seconds."""
         randomizer = randomizer_for(head_list)
-        # Not the people's generator: with a known seed, reports would reveal the records.
+        # Do not use the people's generator: with a known seed, reports would reveal the records.
         rng = np.random.default_rng()
         cells = searched.cell_of_number(head_list.cells)[numbers]
         answers = [
@@ -169,5 +169,5 @@ class RealDevices:
                 outcome = await client.maybe_report()
             except ClientRefused:
                 continue
-            if outcome.code == "sent":  # Said again until the next window.
+            if outcome.code == "sent":  # Repeated until the next window.
                 self._sent.add((number, outcome.epoch))

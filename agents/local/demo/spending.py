@@ -1,7 +1,8 @@
-"""Describe how the demo spends privacy budget, and the results that the default would have.
+"""Describe how the demo spends privacy budget, and the results with the default way of spending.
 
 The demo spends ε in each epoch, because the default, one budget for a whole period, has too much
-noise for so few people. The output states both, so that its figures do not promise too much.
+noise for so few people. The output states the figures of both, so that the demo's own do not
+promise too much.
 """
 
 from __future__ import annotations

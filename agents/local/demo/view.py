@@ -19,7 +19,8 @@ from blendstream.blender.values.record import Record
 __all__ = ["View", "epoch_table"]
 
 
-#: Figures change constantly; more lines of them would hide the epochs' states in a log file.
+#: Interval between printed figures, which change constantly. More frequent lines would hide the
+#: epochs' states in a log file.
 _FIGURES_EVERY_S = 10.0
 
 

@@ -55,7 +55,7 @@ class FilterModes:
 
     @cached_property
     def prior(self) -> FloatArray:
-        """Prior weights: slow drift above quick, habits above none."""
+        """Prior weights of the modes: slow drift above fast drift, habits above no habits."""
         slow = 1 / (1 + np.array(self.drifts) / _USUAL_DRIFT)
         ways = np.array([_HABITUAL if habit else 1.0 for _, _, habit in self.staying])
         weights = ways[:, np.newaxis, np.newaxis] * slow[:, np.newaxis]
