@@ -4,9 +4,11 @@ Any number of workers divide the partitions by Kafka's group protocol; adding or
 no configuration. A worker is
 
     ready   while Redis and Kafka respond and none of its partitions is halted      (/readyz)
-    alive   unless its offsets do not move despite lag although both respond, it counts other
-            partitions than its group assigned, its group coordinator or one of its own watch tasks
-            has died, or Faust has crashed: then it exits, to be restarted (/healthz)
+    alive   unless one of these happens; then it exits, to be restarted             (/healthz):
+            - its offsets do not move despite lag, although Redis and Kafka respond;
+            - it counts other partitions than its group assigned;
+            - its group coordinator or one of its own watch tasks has died;
+            - Faust has crashed.
 
 A stop has a deadline. The partition's next worker counts the batches not stored by then.
 """

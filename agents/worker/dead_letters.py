@@ -1,8 +1,8 @@
-"""Dead-letter records: locate refused entries, so that senders can be corrected, without content.
+"""Dead-letter records: they locate refused entries without their content, to correct senders.
 
 A record is one JSON object: topic, partition, offset, entry within the frame (null: all of it),
-reason, and the lengths of the entry's parts. The worker usually sends it once, again after a
-replay, and not at all when Kafka is slow: counting never waits for it.
+reason, and the lengths of the entry's parts. The worker usually sends it once. It sends the record
+again after a replay, and not at all if Kafka is slow, because counting never waits for it.
 """
 
 from __future__ import annotations

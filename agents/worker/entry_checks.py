@@ -1,8 +1,9 @@
 """Validate each entry of a batch: count it, or refuse it for one reason.
 
-Pure: frames, the log state, the epoch keys and the fingerprints seen so far go in; a verdict comes
-out, which `streams.tables.count_table` stores in one step. The only mutated argument is the
-fingerprint table, which the caller discards if it does not store the verdict.
+The functions are pure: they take frames, the log state, the epoch keys and the fingerprints seen so
+far, and return a verdict, which `streams.tables.count_table` stores in one step. The only argument
+that they change is the fingerprint table, which the caller discards if it does not store the
+verdict.
 
 Promises: every entry of every frame is either counted, or refused for exactly one reason. A marker
 has no entry and adds nothing. The same log yields the same verdicts however it is cut into batches,

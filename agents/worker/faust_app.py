@@ -54,22 +54,23 @@ __all__ = ["CountingApp", "batches"]
 log = logging.getLogger(__name__)
 
 _RESUMED_AT_ONCE = 8
-#: A broker that has just restarted may not know its topics yet. The worker that divides partitions
-#: then assigns none, and checks again when its metadata reach this age: by Faust's default after
-#: five minutes. Each check costs a request.
+#: Maximum age of metadata (Faust: five minutes). A broker that has just restarted may not know its
+#: topics yet. The worker that divides partitions then assigns none, and checks again when its
+#: metadata reach this age. Each check costs a request.
 _METADATA_AGE_MS = 5_000
-#: aiokafka has one fetch per broker in flight. While the worker counts the busy partitions'
-#: records, that fetch asks for the quiet ones, and the broker holds it this long (Faust: 1.5 s),
-#: during which nothing else is fetched. Less costs an idle worker more requests.
+#: Maximum time for which a broker delays an empty fetch response (Faust: 1.5 s). aiokafka has one
+#: fetch per broker in flight. While the worker counts records of busy partitions, that fetch is for
+#: the other partitions, and the worker fetches nothing else until it ends. With a shorter time an
+#: idle worker sends more requests.
 _FETCH_WAIT_MS = 50
-#: Messages that Faust handles as one. More would save nothing: these share its 100 µs.
+#: Number of messages that Faust handles as one, to share its cost of 100 µs. More saves nothing.
 _JOINED = 256
 
 
 class JoinedMessages(bytes):
     """Messages of one partition that Faust handles as one, since its cost is per message.
 
-    Together no longer than the maximum frame, so that buffers that count messages bound bytes too.
+    They are together no longer than the maximum frame, so a limit on messages also limits bytes.
     """
 
     messages: Sequence[Message]

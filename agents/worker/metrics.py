@@ -117,11 +117,13 @@ READY = _meters.gauge(
 class EntryTotals(Collector):
     """Received, counted and refused entries per partition, as stored in Redis.
 
-    A Redis that lost its newest writes shows less until the worker has recounted them. Prometheus
-    treats a counter that falls as restarted and would add all of it again: so while the partition
-    is assigned to this worker, the counters never fall. If Kafka has removed entries too, no replay
-    restores them: `settle` adds them permanently once everything else is counted, otherwise the
-    counter would stand still until Redis reached its old value.
+    A Redis that lost its newest writes has lower totals until the worker has recounted them.
+    Prometheus treats a falling counter as restarted and would add its whole value again. So the
+    counters never fall while the partition is assigned to this worker.
+
+    If Kafka has removed entries too, no replay restores them. `settle` then adds them permanently
+    once everything else is counted; otherwise the counter would not move until Redis reached its
+    old value.
     """
 
     def __init__(self) -> None:

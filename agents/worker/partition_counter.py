@@ -44,10 +44,10 @@ __all__ = ["BatchValidator", "PartitionCounter", "PartitionInactive", "TopicCont
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: After a seek the consumer first delivers its buffered messages. A second seek before this time
-#: would discard the fetch in flight, repeatedly; a longer time would only delay.
+#: Minimum time between two seeks. After a seek the consumer first delivers its buffered messages,
+#: and an early second seek would discard the fetch in flight. A longer time would only delay.
 _SEEK_AGAIN_S: Final = 1.0
-#: How long a partition waits for the release log, delaying the others, before it halts.
+#: Time that a partition waits for the release log, which delays the others, before it halts.
 _LOG_WAIT_S: Final = 10.0
 _LOG_RETRY_S: Final = 0.5
 #: Interval between checks of a halted partition that may resume automatically.
@@ -119,11 +119,11 @@ class PartitionCounter:
         self.moved_at = time.monotonic()
         self.resumed_at = -math.inf
         self._topic_context = context
-        #: There is no record between the state's offset and this one.
+        #: Offset of the next record: there is none between the state's offset and this one.
         self._next_record = -1
         self._sought_at = -math.inf
         self._probed_at = -math.inf
-        #: The append time of the last frame counted, or when nothing was left to count: the later.
+        #: The append time of the last counted frame or, if later, the last time without any lag.
         self._counted_s = time.time()
         self.update_lag_metrics()
 

@@ -1,10 +1,13 @@
 """Decide where to resume counting a newly assigned partition.
 
-Redis may be empty, have lost its newest writes, or belong to another topic or cluster; the topic
-may have lost its oldest records; an epoch may be released in the log and not yet in Redis, or the
-other way round. If counting can resume, this stores the offset in Redis first and reads the
-fingerprints after it: a concurrent write of another worker then shows as a changed offset. If not,
-it raises a `PartitionHalt` with the reason.
+The stores may disagree in these ways:
+- Redis is empty, has lost its newest writes, or belongs to another topic or cluster.
+- The topic has lost its oldest records.
+- An epoch is released in the log and not yet in Redis, or vice versa.
+
+If counting can resume, `resume_state` stores the offset in Redis first and then reads the
+fingerprints: a concurrent write of another worker then shows as a changed offset. Otherwise it
+raises a `PartitionHalt` with the reason.
 """
 
 from __future__ import annotations

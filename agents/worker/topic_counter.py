@@ -1,6 +1,6 @@
 """Count the partitions of one topic that are assigned to this worker, concurrently.
 
-    assign, resume    which partitions are ours; at which offset the consumer starts
+    assign, resume    set this worker's partitions, and the offset at which each starts
     count             messages of several partitions: validates one while Redis stores another
     check             every second, the idle ones
     ready, stalled    health checks

@@ -3,12 +3,15 @@
     releases (Kafka) ──▶ entries ──▶ epochs, head lists, pause ──▶ targets to validate with
                      └─▶ parts ────▶ documents ────────────────▶ bytes to serve
 
-Promises: only committed entries are used, in the log's order (`streams.releases.reader`), and only
-whole documents that match their hash. An isolated broker reports an old end, so `read_to_end` with
-`furthest` returns True only after reading to the highest end that any broker reported: a head list
-still unknown then does not exist. While Kafka is unavailable the last copy stays in use. Entries
-go to the topics that their epoch was opened with, because the workers count those, even if this
-gateway's settings name others.
+Promises:
+- Only committed entries are used, in the log's order (`streams.releases.reader`), and only complete
+  documents that match their hash.
+- An isolated broker reports an old end. So `read_to_end` with `furthest` returns True only after
+  reading to the highest end that any broker reported. A head list still unknown then does not
+  exist.
+- While Kafka is unavailable the last copy stays in use.
+- Entries go to the topics that their epoch was opened with, because the workers count those, even
+  if this gateway's settings name others.
 Assumes: the log was written by this project's jobs (`streams.releases`).
 """
 

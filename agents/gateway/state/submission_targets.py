@@ -133,7 +133,7 @@ class ReportTarget:
         log_position: int,
         admitted: bool = True,
     ) -> None:
-        """Take the list's fields; `admitted` is false if its epoch needs a hook we do not have."""
+        """Take the list's fields; `admitted` is false if its epoch needs a hook that is not set."""
         self.admitted = admitted
         self.epoch = epoch
         self.keys = keys

@@ -106,7 +106,7 @@ class VerdictRule(Protocol):
     """Decides a queued entry's verdict from the broker's append time."""
 
     def verdict(self, append_ms: int | None) -> Verdict:
-        """Return the verdict on an entry with this append time, or with an unknown one (`None`)."""
+        """Return the verdict on an entry with this append time; `None`: it may not be in time."""
 
 
 @dataclass(slots=True)
@@ -114,7 +114,8 @@ class QueuedSlice:
     """The verdicts of one slice of a request, and the frames that some of them wait for."""
 
     verdicts: list[Verdict]
-    #: The frame's append time to come, who decides by it, and the indexes of its entries' verdicts.
+    #: A future of a frame's append time, the rule that decides by it, and the indexes in `verdicts`
+    #: of the frame's entries.
     waiting: list[tuple[Delivered, VerdictRule, Iterable[int]]] = field(default_factory=list)
 
     async def wait_for_verdicts(self) -> list[Verdict]:
@@ -152,8 +153,10 @@ def response_to(
 ) -> HttpResponse:
     """Return the HTTP response that states `verdicts`.
 
-    202 if any entry was accepted; 503 if none was and some should be sent again; 422 if all were
-    refused; 200 if all were refused as of another cohort, which is not an error.
+    - 202 if any entry was accepted;
+    - 503 if none was accepted and some should be sent again;
+    - 422 if all were refused;
+    - 200 if all were refused because they are of another cohort, which is not an error.
     """
     if epoch is None and verdicts.count(ACCEPTED) == len(verdicts):
         return ONE_ACCEPTED if len(verdicts) == 1 else _accepted(len(verdicts))

@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 _STOP_OLD_WITHIN_S = 5.0
 _CLOSE_WITHIN_S = 0.5
 _REPLACE_EVERY_S = 1.0
-#: A stuck producer is replaced after this time. aiokafka requests metadata only from brokers it
-#: knows; a new producer starts with those of the settings, and so finds brokers that replaced all
-#: that the old one knew. Longer than an election; until then senders get 503.
+#: Time after which a stuck producer is replaced. It is longer than an election; until then senders
+#: get 503. aiokafka requests metadata only from brokers that it knows. A new producer starts with
+#: the brokers of the settings, so it finds brokers that replaced all that the old one knew.
 _STUCK_S = 30.0
-#: Two frames per request and partition: a partition that lags catches up faster, and a request
-#: stays below the brokers' usual limit of 1 MB.
+#: Maximum size of a request per partition, two frames: a partition that lags catches up faster than
+#: with one, and a request stays below the brokers' usual limit of 1 MB.
 _BATCH_BYTES = 2 * MAX_FRAME_BYTES + 4096
 
 

@@ -24,7 +24,7 @@ from blendstream.agents.gateway.submit.report_submissions import queue_on_one_he
 
 __all__ = ["GatheredReports"]
 
-#: Validating this many takes about 2 ms.
+#: Maximum number of reports to validate in one step, which takes about 2 ms.
 _MAX_GATHERED: Final = 1000
 
 

@@ -45,9 +45,9 @@ class Cohorts:
     """Assigns each user to one of R cohorts, by a keyed hash that is constant over epochs.
 
     Epoch e admits cohort e mod R, so that a person who is always present spends R times slower. The
-    key should outlive the epochs' master secrets: a new one shuffles the cohorts, and a person may
-    be admitted twice in a row. So an epoch uses the key that it was opened with, and charged for.
-    For this reason a cohort depends on the user id alone: it stays constant when an application's
+    key should outlive the epochs' master secrets: a new key assigns new cohorts, and a person may
+    be admitted twice in a row. So an epoch uses the key with which it was opened and charged. For
+    the same reason a cohort depends on the user id alone: it stays constant when an application's
     users move to another space.
     """
 

@@ -121,10 +121,10 @@ def _all_on_one_head_list(
 def queue_on_one_head_list(
     reports: Sequence[Report], target: ReportTarget, writer: FrameWriter, now_ms: float
 ) -> QueuedSlice:
-    """Validate reports on one head list and queue the valid ones; checked and hashed in columns.
+    """Validate reports on one head list, with operations on whole columns; queue the valid ones.
 
-    Every report is validated here, single or in a batch. Permanent faults come first: a sender must
-    not retry a report that will be refused in the end.
+    This function validates every report, single or in a batch. It checks for permanent faults
+    first: a sender must not retry a report that will be refused in the end.
     """
     keys, bad_ids = _contributor_keys(reports, target.keys)
     good = ACCEPTED

@@ -49,9 +49,11 @@ from blendstream.streams.settings.sections import GatewaySettings
 
 __all__ = ["SubmitApi"]
 
-#: A body up to this size is processed immediately; larger ones alternate (`SliceScheduler`).
+#: Maximum size of a body that is processed immediately; larger ones take turns by slices
+#: (`SliceScheduler`).
 _SMALL_BODY_BYTES = 16 * 1024
-#: A larger report is validated on arrival: decoded, it takes up to thirty times its bytes.
+#: Maximum size of a report that waits for others. A larger one is validated on arrival, because a
+#: decoded report takes up to thirty times its bytes.
 _GATHERED_BODY_BYTES = 2 * 1024
 
 _TOKEN_REFUSED = {
