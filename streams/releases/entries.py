@@ -1,4 +1,4 @@
-"""The entries of the release log, one JSON object each: what happened to an epoch.
+"""The entries of the release log: JSON objects, each of which records one step of an epoch.
 
 All entries of one commit are in one record, a JSON array, after the documents that they name, so
 readers see all of them or none, wherever a transaction ends. `streams.releases.epoch_state` folds
@@ -57,7 +57,7 @@ __all__ = [
     "service_paused",
 ]
 
-#: The Kafka key of entries; parts of documents have keys of their own.
+#: The Kafka key of entries; parts of documents have other keys (`part_key`).
 ENTRY_KEY = b"entry"
 PART_PREFIX = b"part "
 MAX_REASON_CHARACTERS = 200
@@ -104,12 +104,12 @@ def epoch_opened(parameters: EpochParameters) -> Entry:
 
 
 def records_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
-    """Make the entry that seals an epoch's opt-in records: at or beyond these offsets is late."""
+    """Make the entry that seals an epoch's opt-in records; those from these offsets on are late."""
     return {"entry": "records_sealed", "epoch": epoch, "bounds": list(bounds)}
 
 
 def reports_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
-    """Make the entry that seals an epoch's reports: at or beyond these offsets is late."""
+    """Make the entry that seals an epoch's reports; those from these offsets on are late."""
     return {"entry": "reports_sealed", "epoch": epoch, "bounds": list(bounds)}
 
 

@@ -1,14 +1,16 @@
 """The state of every epoch and of the ledger, folded from the release log's entries.
 
-The one fold of the log, for jobs, subcommands, gateways and workers. Times are milliseconds since
-1970 by the brokers' clocks; a seal's bounds list one offset per partition.
+Jobs, subcommands, gateways and workers all use this code to fold the log. Times are milliseconds
+since 1970 by the brokers' clocks; a seal's bounds list one offset per partition.
 
-Promises: the log alone decides. Folding the same log gives the same state in every process;
-states only move forward, the first entry for a step wins, and an abandoned epoch stays abandoned:
-later entries of it are never published. A record that cannot be folded is an error whenever it is
-read, and is never skipped. A state that starts at a checkpoint gives the same decisions as one
-folded from the beginning: once an epoch and all before it have ended, its number alone decides. The
-state does not grow with the log.
+Promises: the log alone decides.
+- Folding the same log gives the same state in every process.
+- States only move forward, and the first entry for a step wins. An abandoned epoch stays abandoned:
+  later entries of it are never published.
+- A record that cannot be folded is an error whenever it is read, and is never skipped.
+- A state that starts at a checkpoint gives the same decisions as one folded from the beginning:
+  once an epoch and all before it have ended, its number alone decides.
+- The state does not grow with the log.
 Assumes: epochs open in the order of their numbers.
 """
 
@@ -62,7 +64,7 @@ _RELEASES: Final = {
 }
 #: Entries that change an epoch's stage.
 _STEPS: Final = {"records_sealed", "reports_sealed", "epoch_abandoned", *_RELEASES}
-#: Ids of fence entries in memory. A writer whose own is forgotten times out and retries.
+#: Number of fence ids in memory. A writer whose id was dropped times out and retries.
 KEPT_FENCE_IDS = 4096
 
 
@@ -82,7 +84,7 @@ class ReleaseLogState:
         self.from_offset = self.read_upto = from_offset
         self.checkpoint_epoch: int | None = self.ledger.last_epoch
         self.paused: PauseNotice | None = None
-        #: By input stream and version of its topic: offsets of another version start at 0.
+        #: Trimmed offsets, by input stream and version of its topic: another version starts at 0.
         self.trimmed: dict[tuple[str, int], tuple[int, ...]] = {}
         self.last_ms = 0
         #: Number of second entries for one release. The first counts; there must never be two.
@@ -92,7 +94,7 @@ class ReleaseLogState:
         self._parts: dict[str, int] = {}
         #: This epoch and all before it have ended.
         self._over_through = -1
-        #: Which epoch reports on a list belong to, unless it and all before it have ended.
+        #: The epoch of each head list, by the list's id, unless it and all before it have ended.
         self._epoch_of_list: dict[bytes, int] = {}
 
     def copy(self) -> ReleaseLogState:

@@ -5,9 +5,9 @@
 Promises: depends only on the documents in the topics `head-lists` and `estimates`, from the epoch
 that `memory_start` names on. Anyone with these documents computes the same numbers on any
 machine, up to the last digits of floats.
-Assumes: publications arrive in order. S's counts of one record per user measure the quantity that
-clients report on; with m_O > 1 they do not, and `paper` publishes none: then there is no filtered
-estimate.
+Assumes: publications arrive in order, and S's counts measure the quantity that clients report on.
+They do with one record per user. With m_O > 1 they do not, and `paper` publishes no such counts: in
+both cases there is no filtered estimate.
 
 Decision: docs/decisions/0132-the-filtered-estimate-in-publications.md
 """
@@ -56,7 +56,7 @@ STATEMENT = (
 #: the 1 GiB that it has in the samples of deploy/.
 MOST_UNLISTED = 3_000
 
-#: Published digits of these numbers: the others are noise, and a third of their bytes.
+#: Number of published digits. Further digits are only noise, and would be a third of the bytes.
 _DIGITS = 6
 
 

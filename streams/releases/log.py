@@ -126,9 +126,9 @@ class ReleaseLog:
     async def fence_and_read(self, kind: Kind) -> ReleaseLogState:
         """Fence earlier producers of this kind and read the log, so that none blocks its readers.
 
-        A job killed between send and commit leaves an open transaction, and readers wait at its
-        first record until it times out or, as here, a new producer of its kind aborts it. The fence
-        record commits a transaction that hangs: to the partition both are one transaction.
+        A job killed between send and commit leaves an open transaction. Readers wait at its first
+        record until it times out or, as here, a new producer of its kind aborts it. If a
+        transaction hangs, the fence record commits it: to the partition both are one transaction.
         """
         async with self.fenced_session(kind) as session:
             return session.log_state

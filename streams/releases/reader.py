@@ -54,7 +54,7 @@ REOPEN_AFTER_S = 3.0
 #: it reads from, and an isolated one names itself leader; a new consumer asks any of `kafka.url`.
 #: If shorter, a quiet log opens needless consumers; if longer, recovery takes longer.
 RENEW_AFTER_S = 15.0
-#: How long closing waits for a read in flight.
+#: Maximum time for which closing waits for a read in flight.
 _CLOSE_S: Final = 2.0
 #: Minimum time between two requests to every broker, however many partitions wait for them.
 _ASK_ALL_EVERY_S: Final = 1.0

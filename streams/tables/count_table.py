@@ -16,10 +16,13 @@ topic and partition, so that one script may access all of them on a cluster too
 
 Window: an epoch. No key with counts has a time to live. `release_epoch` removes all keys of an
 epoch when its release is committed; state, totals, late and unknown contain numbers only and stay.
-A reader removes its token after the read, and it expires after an hour where a crash left it; the
-tokens of the keeper and of a rebuild stay. Memory: 8 bytes per contributor (per slot and per record
-where users may send several), and the space that Redis reserves beyond a string's end: at most the
-string's size below 1 MiB, and 1 MiB above it.
+
+Tokens: a reader removes its token after the read; if a crash prevents that, the token expires after
+an hour. The tokens of the keeper and of a rebuild stay.
+
+Memory: 8 bytes per contributor (per slot and per record if users may send several), and the space
+that Redis reserves beyond a string's end. That space is at most the string's size if the string is
+smaller than 1 MiB, otherwise at most 1 MiB.
 
 Scripts: `open_partition.lua`, `count_batch.lua`, `close_epochs.lua`, `forget_partition.lua`.
 
@@ -212,7 +215,7 @@ class CountTable:
     async def load_seen(self, partition: int, epoch: int) -> SeenContributors:
         """Load an epoch's fingerprints, and the ends of its strings.
 
-        Read the offset first: a later write then shows as stale.
+        The caller must have read the offset before: a later write then shows as stale.
         """
         seen = SeenContributors()
         for name, keys in (await self._chunk_keys(partition, epoch)).items():
@@ -225,7 +228,7 @@ class CountTable:
             for chunk, key in enumerate(keys):
                 data = await answered(self._client.get(key)) or b""
                 packed = np.frombuffer(data, "<u8")
-                # In pieces, so that heartbeats and other partitions get their turn in between.
+                # Load in pieces, so that heartbeats and other partitions can run in between.
                 for start in range(0, len(packed), 1 << 18):
                     seen.table.add(packed[start : start + (1 << 18)])
                     await asyncio.sleep(0)
@@ -239,8 +242,8 @@ class CountTable:
     ) -> Outcome:
         """Add a verdict and move the offset, in one script.
 
-        `again`: an earlier attempt got no answer. If the offset is where this batch would put it,
-        that attempt was applied: any other worker would have judged these messages the same way.
+        `again`: an earlier attempt received no response. If Redis has the offset that this batch
+        sets, that attempt was applied: any other worker would have stored the same verdicts.
         """
         keys, arguments, advance = self._batch(state, verdict, next_offset)
         answer = await self._count.run(self._client, keys, *arguments)

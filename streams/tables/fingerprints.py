@@ -3,11 +3,12 @@
 `siphash` is SipHash-2-4 (Aumasson and Bernstein, 2012), vectorised over rows of 64-bit words.
 `FingerprintTable` is a set of such hashes with open addressing, for one partition and epoch.
 
-Promises: of several equal fingerprints the first in log order is the new one, however the log is
-divided into batches, so that a replay decides as the first pass did.
+Promises: of several equal fingerprints the first in log order counts as new, however the log is
+divided into batches. So a replay yields the same results as the first pass.
 Assumes: fingerprints are keyed hashes, uniform to anyone without the key: no one can choose
-contributors that collide. A contributor collides with another with probability n/2⁶⁴ among n; at
-100 million contributors in one partition and epoch, any collision has a probability of 3 in 10 000.
+contributors that collide. Among n contributors, one collides with another with probability n/2⁶⁴.
+With 100 million contributors in one partition and epoch, the probability of any collision is 3 in
+10 000.
 Costs: 8 bytes per contributor in Redis, 16 to 32 in the worker.
 """
 

@@ -27,8 +27,8 @@ from blendstream.streams.tables.redis import answered
 
 __all__ = ["MAX_RECORD_BYTES_PER_SCRIPT", "OptinRecordTable"]
 
-#: Maximum bytes of opt-in frames per script: well below `CHUNK_BYTES`, into which its rows, which
-#: are shorter than the frames, must fit.
+#: Maximum bytes of opt-in frames per script. The script's rows, which are shorter than the frames,
+#: must fit into `CHUNK_BYTES`, which is much larger.
 MAX_RECORD_BYTES_PER_SCRIPT: Final = 4 * 1024 * 1024
 
 

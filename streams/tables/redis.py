@@ -1,7 +1,7 @@
-"""Calls to Redis: each ends within a timeout, and its error tells whether to retry.
+"""Calls to Redis: each ends within a timeout, and the type of its error decides whether to retry.
 
     StoreUnavailable   no server, or one that loads, fails over, is full or busy: retry
-    StoreMismatch      the server responds, and would respond alike: an operator must intervene
+    StoreMismatch      the server would respond to a retry with the same error: an operator must act
 
 Scripts are Lua files of this package. Only their callers know which may be sent twice, so this
 module retries nothing.

@@ -34,7 +34,7 @@ _COMMANDS: Final = {
 }
 #: Fields of INFO that are 1 while a rewrite or a snapshot runs or is about to.
 _BUSY: Final = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
-#: Replies of a server that has begun a rewrite or a snapshot since it was asked whether it had.
+#: Replies of a server that began a rewrite or a snapshot after we checked that none was running.
 _BUSY_REPLIES: Final = ("already in progress", "another child process")
 
 
@@ -42,7 +42,7 @@ class NotRewritten(enum.StrEnum):
     """Reason why a server's files may still contain removed text."""
 
     REFUSED = "refused"  #: it rejects the command, as managed services do
-    UNREACHABLE = "unreachable"  #: it does not answer
+    UNREACHABLE = "unreachable"  #: it does not respond
     FAILED = "failed"  #: it could not write the file, or not before the deadline
 
 

@@ -2,7 +2,7 @@
 
 Checkpoints of the release log omit old epochs, and the settings name one version of the topics. A
 Redis that was restored from an older copy, or used before a move to other topics, may have counts
-of others. So callers that remove or display epochs look them up in Redis.
+of other epochs and versions. So callers that remove or display epochs search for them in Redis.
 """
 
 from __future__ import annotations
