@@ -1,9 +1,10 @@
 """Composition of (ε, δ) costs: by dp-accounting, or basic composition where that is smaller.
 
-Promises: upper bounds, for replace-one neighbours. Only its (ε, δ) is known of each cost, so the
-worst mechanism with that cost is composed, as a privacy loss distribution on a grid; losses between
-two grid points are rounded up. The bounds hold for costs that were chosen before any results were
-published; for adaptively chosen costs basic composition holds (docs/privacy-over-time.md).
+Promises: upper bounds, for replace-one neighbours. Only the (ε, δ) of each cost is known, so this
+module composes the worst mechanism with that cost, as a privacy loss distribution on a grid; losses
+between two grid points are rounded up. The bounds hold for costs that were chosen before any
+results were published. For adaptively chosen costs basic composition holds
+(docs/privacy-over-time.md).
 
 Symbols: ε = epsilon, δ = delta.
 """
@@ -105,9 +106,10 @@ def _composed(costs: Costs) -> Any:
 def _step(costs: Costs) -> Fraction:
     """Choose the step of the grid of privacy losses; losses between two points are rounded up.
 
-    It is the largest number that divides every ε, so that no loss is rounded: a year of hourly
-    epochs then takes thousands of points where a fixed width of 1e-4 took a hundred million. If
-    that is very small, the width is larger, so that the grid has at most a million points.
+    The step is the largest number that divides every ε, so that no loss is rounded. A year of
+    hourly epochs then takes thousands of points; with a fixed step of 1e-4 it took a hundred
+    million. If that number is very small, the step is larger, so that the grid has at most a
+    million points.
     """
     shared = Fraction(0)
     for epsilon, _, _ in costs:

@@ -1,16 +1,19 @@
 """The privacy ledger: the budget that each group has spent, and whether another epoch may open.
 
-Promises: opt-in users and clients are accounted separately; someone who was in both, at different
-times, pays at most the sum (`spent_in_both`). Every (ε, δ) is for **replace-one** neighbours: data
-sets that differ in the values of one person's records. Totals are upper bounds for the worst case,
-a person present in every epoch that admits them (`streams.budget.composition`). An epoch is charged
-in full when it opens. The ledger refuses a charge that would exceed the limit of its period, and
-states when the next period begins.
+Promises:
+- Opt-in users and clients are accounted separately. Someone who was in both groups, at different
+  times, pays at most the sum (`spent_in_both`).
+- Every (ε, δ) is for **replace-one** neighbours: data sets that differ in the values of one
+  person's records.
+- Totals are upper bounds for the worst case, a person present in every epoch that admits them
+  (`streams.budget.composition`).
+- An epoch is charged in full when it opens. The ledger refuses a charge that would exceed the limit
+  of its period, and states when the next period begins.
 
 Epochs may share one budget of the opt-in users (`streams.budget.budget_period`). The ledger charges
-it once, when its first epoch opens, or, where it spans several periods of the limit, once in each,
-so that each period's total is right separately. A charge that would break the proof of that budget
-is an error: one epoch too many, an epoch opened again, any change within the period.
+it once, when its first epoch opens. If the budget spans several periods of the limit, the ledger
+charges it once in each, so that each period's total is correct. A charge that would break the proof
+of that budget is an error: one epoch too many, an epoch opened again, any change within the period.
 Assumes: an epoch admits one cohort of R (epoch mod R), so a person pays in one epoch out of R. An
 opt-in user's cohort depends on R and on the secret that the charge names; a device draws its
 cohort, and another when R changes. R may differ between the groups.
@@ -55,8 +58,8 @@ __all__ = [
 Group = Literal["optin", "clients"]
 GROUPS: tuple[Group, ...] = ("optin", "clients")
 
-#: Periods that ended longer ago than this are kept only in the lifetime total. If shorter, the
-#: ledger would forget charges that a lengthened period must count; longer makes checkpoints larger.
+#: Time after its end from which a period is only part of the lifetime total. If it is shorter, the
+#: ledger forgets charges that a lengthened period must count; if longer, checkpoints are larger.
 _REMEMBERED_S = 400 * 86_400
 
 
@@ -179,7 +182,7 @@ class BudgetExhausted:
         )
 
 
-#: A group's name for people.
+#: Name of each group in sentences for operators and senders.
 SPOKEN: Mapping[Group, str] = {"optin": "opt-in users", "clients": "clients"}
 
 #: Cost of an epoch to opt-in users in a budget period without a click graph.

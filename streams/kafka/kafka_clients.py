@@ -3,9 +3,9 @@
 They use librdkafka, because aiokafka has no topic ids and no end-of-partition event. Every query
 has a deadline; an unreachable Kafka is `StoreUnavailable`, and queries may be retried.
 
-An isolated broker continues to respond from its stale replica, and a client that takes it for the
-leader continues to use it. So an end offset may be too low, never too high, and the records below
-it are true. docs/released-once.md explains for every caller why that does no harm.
+An isolated broker continues to respond from its stale replica, and a client that considers it the
+leader continues to use it. So an end offset may be too low, but never too high, and the records
+below it are correct. docs/released-once.md explains for every caller why that does no harm.
 """
 
 from __future__ import annotations
@@ -244,9 +244,9 @@ class KafkaInspector:
     async def max_end_offset(self, topic: str, partition: int) -> int:
         """Return the highest end offset that any broker reports, each queried separately.
 
-        For callers that would otherwise refuse or halt something because an end is too low. It is
-        right as long as one reachable broker knows the leader. Slow; concurrent callers share a
-        result.
+        For callers that would otherwise refuse or halt something because an end is too low. The
+        result is correct as long as one reachable broker knows the leader. The query is slow, so
+        concurrent callers share a result.
         """
         requested_at = time.monotonic()
         async with self._querying_all:

@@ -4,9 +4,11 @@
                    ├─▶ (counts) ─▶ releases ┼─▶ estimates
     client_reports ┘                       └─▶ click_graphs     dead_letters ◀── refused entries
 
-`ensure_topics` creates missing topics and checks the others; `check_topics` only checks. A topic
-with another number of partitions would split one contributor's entries over two, a compacted one
-would lose records, and with the senders' timestamps a sender could decide whether it was late.
+`ensure_topics` creates missing topics and checks the others; `check_topics` only checks. The checks
+have these reasons:
+- With another number of partitions, one contributor's entries would be in two partitions.
+- A compacted topic would lose records.
+- With the senders' timestamps, a sender could decide whether its entries are late.
 """
 
 from __future__ import annotations

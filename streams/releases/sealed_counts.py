@@ -1,10 +1,11 @@
 """Consistent reads of an epoch's counts up to its seal, however Redis fails during the read.
 
 After a seal no entry at or beyond the bound belongs to the epoch. So a partition counted up to its
-bound has its final counts for the epoch, and they do not change until the epoch is released. A
-worker that has not read the seal yet decides by append time alone, with the same result: the bound
-is a marker that a broker appended when, by its own clock, the allowed skew had passed since frames
-became late.
+bound has its final counts for the epoch, and they do not change until the epoch is released.
+
+A worker that has not read the seal yet decides by append time alone, with the same result. For the
+bound is the offset of a marker, which a broker appended after the allowed skew had passed, by its
+own clock, since frames became late.
 
 Three things can still change the counts during a read:
 
@@ -14,8 +15,8 @@ Three things can still change the counts during a read:
                                           survived, so did the counts written before it
     an operator runs `rebuild`            that changes the partition's rebuild mark, which must be
                                           unchanged afterwards
-    another job releases the epoch,       the keeper bars them first; a read that finished before
-    and the keeper deletes its counts     the bar is complete
+    another job releases the epoch,       the keeper first closes the epoch to further counts; a
+    and the keeper deletes its counts     read that finished before that is complete
 
 Promises: complete counts, or `CountsMoved`, which is safe to retry, or `StoreMismatch` where the
 counts of a released epoch are requested.
@@ -43,7 +44,8 @@ from blendstream.streams.tables.stage_tables import StageTable
 
 __all__ = ["CountsMoved", "GraphRead", "OptinRead", "ReportsRead", "SealedCounts"]
 
-#: Long enough to read a hundred million counts; a token left behind by a crash then expires.
+#: Time to live of a token: long enough to read a hundred million counts. A token that a crash left
+#: behind expires after it.
 _TOKEN_S = 3600
 
 
@@ -120,7 +122,7 @@ class SealedCounts:
         async with self._unchanged(epoch, bounds, complete):
             for column, subgroup in enumerate(subgroups):
                 async for rows in self._tables.record_rows(epoch, subgroup, partitions):
-                    # In a thread: millions of rows take seconds, and leases need renewal.
+                    # Use a thread: millions of rows take seconds, and leases need renewal.
                     await asyncio.to_thread(sums.add, rows, column)
             totals = [await self._tables.totals(partition, epoch) for partition in partitions]
         return await asyncio.to_thread(sums.finish), totals
@@ -181,9 +183,10 @@ class SealedCounts:
     async def _end(self, token: str, marks: Sequence[str | None], epoch: int) -> None:
         """Check that our token still exists and that each partition's rebuild mark is unchanged."""
         for partition, rebuilt in enumerate(marks):
-            # Counts are barred before they are removed: not barred yet, so the read is complete.
+            # The keeper closes an epoch before it removes the counts: if it is not closed yet, the
+            # read is complete.
             if (await self._tables.stored_state(partition)).released_through >= epoch:
-                # Not a lost tail: unless this is a race, waiting would never end it.
+                # Redis did not lose its newest writes: a retry helps only if this is a race.
                 raise StoreMismatch(
                     f"epoch {epoch} must be unreleased while its counts are read, but partition "
                     f"{partition} has it as released: another job was first, or this Redis is "
@@ -201,7 +204,7 @@ class SealedCounts:
                 )
 
     def _name(self, token: str) -> str:
-        # Unique to this read: jobs that race must not take each other's token for their own.
+        # Unique per read: concurrent jobs must not mistake each other's token for their own.
         return f"{self._reader}-{token}"
 
 
