@@ -26,9 +26,10 @@ from blendstream.blender.values.record import Record
 TITLE = "Rates of the randomizers"
 TEXT = """
 The speed of each randomizer, on one core with 501 cells and ε = 4, the best of three
-rounds. A device responds once per epoch, so its 30 µs do not matter; simulations use the second
-rate. The last table has the time of an epoch's computation in each profile: the list from 5 000
-records, and the estimates of both groups with their blend.
+rounds. A device responds once per epoch, so its 30 µs do not matter. A simulation draws the
+answers of many devices together, at the rate under *simulated answers/s*. The last table has the
+time of an epoch's computation in each profile: the list from 5 000 records, and the estimates of
+both groups with their blend.
 """
 
 

@@ -173,7 +173,7 @@ class ExactNoise:
         return self._add(counts, NoiseDistribution.gaussian(sigma))
 
     def coins(self, number: int, *, heads: int) -> NDArray[np.bool_]:
-        """Toss coins: heads if a separate uniform integer below 2^32 is below `heads`."""
+        """Toss `number` coins: draw a uniform integer below 2^32 for each; heads if < `heads`."""
         tosses = np.frombuffer(self._random_bytes(4 * number), dtype="<u4")
         return np.asarray(tosses.astype(np.int64) < heads)
 

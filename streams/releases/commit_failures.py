@@ -1,10 +1,12 @@
-"""Translate Kafka's errors of a send or commit to the release log into what the job must do.
+"""Translate Kafka's errors of a send or commit to the release log into exceptions for the job.
 
-    Fenced          another job of this kind took over            the log decides
-    CommitInDoubt   a crash or an outage                          the log decides
-    CommitRefused   anything else: a retry would be refused too   the epoch stops
+    exception       cause                                         what the job does
+    Fenced          another job of this kind took over, or        it reads the log again, which
+                    this one was too slow                         shows what was committed
+    CommitInDoubt   a crash or an outage                          the same
+    CommitRefused   anything else: a retry would be refused too   it stops the epoch
 
-Errors contain the code only: Kafka's messages may quote records.
+These exceptions contain Kafka's error code, never its message, which may quote records.
 """
 
 from __future__ import annotations

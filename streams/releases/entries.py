@@ -104,7 +104,10 @@ def epoch_opened(parameters: EpochParameters) -> Entry:
 
 
 def records_sealed(epoch: int, bounds: Sequence[int]) -> Entry:
-    """Make the entry that seals an epoch's opt-in records; those from these offsets on are late."""
+    """Make the entry that seals an epoch's opt-in records.
+
+    `bounds` has one offset per partition: opt-in records from there on are late.
+    """
     return {"entry": "records_sealed", "epoch": epoch, "bounds": list(bounds)}
 
 
@@ -224,7 +227,7 @@ def decode(value: bytes) -> list[Entry]:
 
 
 def of_record(key: bytes | None, value: bytes | None) -> list[Entry]:
-    """Return the entries of any committed record: none for a part of a document."""
+    """Return the entries in a committed record of the log; none if it is part of a document."""
     return decode(value) if key == ENTRY_KEY and value is not None else []
 
 

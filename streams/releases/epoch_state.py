@@ -120,8 +120,9 @@ class ReleaseLogState:
         return [s for s in map(self.epochs.__getitem__, after) if not s.released(stem)]
 
     def released_through(self, stem: InputStream) -> int:
-        """Return the highest epoch up to which none needs its counts of this stream; -1 if none.
+        """Return the number before the lowest epoch whose counts of this stream are still needed.
 
+        If no epoch needs them, return the highest epoch read from the log, or -1 if none was read.
         All epochs before the first one that was read from the log count as released.
         """
         unreleased = self.unreleased(stem)

@@ -358,9 +358,10 @@ class LogFollower(LogReader):
             self._max_end_read_at = requested_at
 
     async def read_for(self, frames: Sequence[UnknownFrame]) -> bool:
-        """Read the log as far as the senders of these frames had; return True if that succeeded.
+        """Read the log as far as the writers of these frames had; return True if that succeeded.
 
-        A name in them that is still unknown then does not exist.
+        After True, an epoch or a head list that a frame names and that is still unknown does not
+        exist. After False, the caller may try again: the next read uses another consumer.
         """
         if self._far_enough(frames):
             return True

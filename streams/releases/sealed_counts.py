@@ -50,7 +50,7 @@ _TOKEN_S = 3600
 
 
 class CountsMoved(StoreUnavailable):
-    """Redis lost counts during the read, or is no longer counted up to the seal."""
+    """Redis lost a partition's counts or does not have them up to its bound, or `rebuild` ran."""
 
 
 @dataclass(frozen=True, slots=True)

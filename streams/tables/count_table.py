@@ -213,9 +213,10 @@ class CountTable:
         return text_of(answer[0]) == "opened"
 
     async def load_seen(self, partition: int, epoch: int) -> SeenContributors:
-        """Load an epoch's fingerprints, and the ends of its strings.
+        """Load a partition's fingerprints of one epoch, and where each series of strings ends.
 
-        The caller must have read the offset before: a later write then shows as stale.
+        The caller must have read the partition's offset before. If another worker writes after
+        that, the offset in Redis differs, and `add_once` returns `Stale`.
         """
         seen = SeenContributors()
         for name, keys in (await self._chunk_keys(partition, epoch)).items():

@@ -70,7 +70,10 @@ class FilterModes:
         return h, lag, habit, np.array(self.drifts)[index[1]], np.array(self.jumps)[index[2]]
 
     def client_stay(self, h: FloatArray | float, habit: FloatArray | float) -> FloatArray:
-        """Return the retention h of clients: as of opt-in users, or 0 if cohorts rotate."""
+        """Return h_C, the factor by which clients' sampling error carries over to the next epoch.
+
+        It is the larger of h and a (`habit`), or 0 if clients rotate in cohorts.
+        """
         stay = np.maximum(np.asarray(h, dtype=np.float64), habit)
         return np.zeros_like(stay) if self.clients_rotate else stay
 
