@@ -131,7 +131,7 @@ async def _abandon(settings: Settings, epoch: int, reason: str) -> int:
         if state.abandoned is None:
             _must_be_open(state)
         before = [s.epoch for s in log_state.unfinished() if s.epoch < epoch]
-    when = "within one turn of the jobs"
+    when = "within one pass of the jobs"
     if before:
         when = f"when the epochs before it ({_listed(before)}) have ended too"
     say(f"epoch {epoch} is abandoned; its raw data is removed {when}")
