@@ -87,7 +87,7 @@ async def test_operators_see_states_and_ledger_can_abandon_verify_and_rebuild(
         )
         again = await asyncio.to_thread(verb, made, "epochs", "abandon", "0", "--reason", "no")
         assert again.returncode == 1
-        assert "published already" in again.stderr
+        assert "already published" in again.stderr
 
         lines = "\n".join(show(made.settings, await made.log_state(), clock.now_ms))
         assert "replace-one" in lines
